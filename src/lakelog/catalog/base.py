@@ -1,0 +1,102 @@
+"""What a database must do to hold the log. Callers never ask which database it is."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+from lakelog.catalog.queries import Queries
+
+Parameters = Mapping[str, Any]
+Row = tuple[Any, ...]
+Rows = Sequence[Row] | Any
+"""Rows of one catalog table: tuples where there are few, a ``pyarrow.Table`` where there can be thousands."""
+
+FORMAT = 1
+"""The version of the catalog's tables that this code reads and writes."""
+
+
+class Session(Protocol):
+    """Reads. Each statement sees one committed state of the catalog."""
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]: ...
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+        """The result as a ``pyarrow.Table`` of exactly that schema."""
+        ...
+
+
+class Transaction(Session, Protocol):
+    """A write transaction whose tables' commit locks are held. Ends with ``commit`` or ``rollback``."""
+
+    waited: float
+    """Seconds spent on the way to the lock."""
+
+    def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
+        """Several small reads at the price of one round trip."""
+        ...
+
+    def execute(self, statement: str, parameters: Parameters) -> None:
+        """Runs a statement, perhaps only when something is fetched or committed."""
+        ...
+
+    def insert(self, table: str, rows: Rows) -> None:
+        """Adds rows that have the columns of ``TABLES[table]``, in that order."""
+        ...
+
+    def commit(self) -> None:
+        """Makes everything durable, or raises.
+
+        Raises ``OutcomeUnknown`` when the database was lost before it answered; any other error means that nothing
+        was committed.
+        """
+        ...
+
+    def rollback(self) -> None:
+        """Undoes everything and lets go of the locks. Never raises; harmless after the end."""
+        ...
+
+
+class OutcomeUnknown(Exception):
+    """COMMIT was sent and its answer never came. Only the commit's id, looked up later, can tell."""
+
+
+class Catalog(ABC):
+    """One catalog in one database. The constructor does no I/O; ``open`` does."""
+
+    dialect: ClassVar[str]
+    processes: ClassVar[bool] = True
+    """Whether several processes can have the catalog open."""
+
+    queries: Queries
+
+    @abstractmethod
+    def open(self, *, create: bool, upgrade: bool) -> None:
+        """Connects, and creates the tables if there are none and ``create`` says so."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of every connection. Harmless when repeated."""
+
+    @abstractmethod
+    def session(self) -> AbstractContextManager[Session]: ...
+
+    @abstractmethod
+    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+        """Takes the commit locks of these tables, in the one order that all writers share.
+
+        Raises ``LakelogTimeoutError`` when the locks cannot be had in time.
+        """
+
+    @abstractmethod
+    def settled(self, commit_id: str, timeout: float) -> AbstractContextManager[Session]:
+        """A session in which the commit of this id either stands or never will."""
+
+    @abstractmethod
+    def usage(self) -> tuple[int, int]:
+        """Connections in use, and callers waiting for one."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,299 @@
+"""The catalog in one DuckDB file, for one process.
+
+DuckDB lets one process open a file, and inside it answers a second writer with a conflict instead of a wait. So all
+lakes of a process on one file share an instance and queue for one writer lock.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.install import check_format, prepare
+from lakelog.catalog.locks import Deadline, FairLock, refuse_own_wait
+from lakelog.catalog.queries import Queries
+from lakelog.catalog.sqlite import _make_directory
+from lakelog.catalog.tables import TABLES
+from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+
+try:
+    import duckdb
+except ImportError as error:
+    raise ConfigurationError("duckdb:// needs the duckdb package: pip install 'lakelog[duckdb]'") from error
+
+
+class _Instance:
+    """A file that is open in this process, with its writer lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.users = 0
+        self.writer = FairLock()
+        self.connection: Any = self._connect()
+
+    def reopen(self) -> None:
+        """After a fatal error DuckDB refuses everything until the file is opened anew."""
+        with suppress(duckdb.Error):
+            self.connection.close()
+        self.connection = self._connect()
+
+    def _connect(self) -> Any:
+        try:
+            connection = duckdb.connect(
+                str(self.path),
+                config={
+                    "autoinstall_known_extensions": "false",
+                    "autoload_known_extensions": "false",
+                    "enable_external_access": "false",
+                },
+            )
+            connection.execute("SET lock_configuration = true")
+        except duckdb.IOException as error:
+            raise ConfigurationError(
+                f"cannot open {self.path}: a DuckDB catalog can be open in one process at a time, and the file must be "
+                f"writable. Close the other process, or use SQLite or PostgreSQL for several. DuckDB says: {error}"
+            ) from error
+        except duckdb.Error as error:
+            raise DatabaseError(f"DuckDB cannot open {self.path}", None, str(error)) from error
+        return connection
+
+
+_instances: dict[Path, _Instance] = {}
+_guard = threading.Lock()
+_process = os.getpid()
+
+
+class DuckdbCatalog(Catalog):
+    dialect: ClassVar[str] = "duckdb"
+    processes: ClassVar[bool] = False
+
+    def __init__(self, path: Path, *, pool_size: int, timeout: float) -> None:
+        self.queries = Queries(self.dialect, str)
+        self._path = path
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._slots = threading.BoundedSemaphore(pool_size)
+        self._in_use = 0
+        self._waiting = 0
+        self._opened: _Instance | None = None
+
+    def __repr__(self) -> str:
+        return f"DuckdbCatalog({str(self._path)!r})"
+
+    def open(self, *, create: bool, upgrade: bool) -> None:
+        self._refuse_fork()
+        if not self._path.exists():
+            if not create:
+                raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
+            _make_directory(self._path.parent)
+        if not os.access(self._path.parent, os.W_OK):
+            raise ConfigurationError(f"cannot write to the directory {self._path.parent} of the catalog")
+        real = self._path.resolve()
+        with _guard:
+            instance = _instances.get(real)
+            if instance is None:
+                instance = _instances[real] = _Instance(real)
+            instance.users += 1
+            self._opened = instance
+        try:
+            self._prepare(create=create, upgrade=upgrade)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, *, create: bool, upgrade: bool) -> None:
+        with self.session() as session:
+            found = _format(session, self.queries)
+        if found is not None and not upgrade:
+            check_format(found, str(self._path))
+            return
+        transaction = self.begin((), "install", self._timeout)
+        try:
+            found = _format(transaction, self.queries)
+            prepare(transaction, self, found, str(self._path), create=create, upgrade=upgrade)
+            transaction.commit()
+        finally:
+            transaction.rollback()
+
+    def close(self) -> None:
+        instance, self._opened = self._opened, None
+        if instance is None or os.getpid() != _process:
+            return
+        with _guard:
+            instance.users -= 1
+            if instance.users == 0:
+                del _instances[instance.path]
+                instance.connection.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        with self._slot(Deadline(self._timeout)) as instance, _translated():
+            cursor = instance.connection.cursor()
+            try:
+                yield _DuckdbSession(cursor)
+            finally:
+                cursor.close()
+
+    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+        deadline = Deadline(timeout)
+        slot = self._slot(deadline)
+        instance = slot.__enter__()
+        try:
+            refuse_own_wait(instance.writer.owner, f"the write lock of {self._path}")
+            if not instance.writer.acquire(deadline.left):
+                raise LakelogTimeoutError(f"the write lock of {self._path}, held by another thread", timeout)
+            try:
+                with _translated():
+                    cursor = instance.connection.cursor()
+                    cursor.begin()
+            except BaseException:
+                instance.writer.release()
+                raise
+        except BaseException:
+            slot.__exit__(None, None, None)
+            raise
+        return _DuckdbTransaction(instance, cursor, slot, timeout - deadline.left)
+
+    @contextmanager
+    def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
+        transaction = self.begin((), commit_id, timeout)
+        try:
+            yield transaction
+        finally:
+            transaction.rollback()
+
+    def usage(self) -> tuple[int, int]:
+        return self._in_use, self._waiting
+
+    @contextmanager
+    def _slot(self, deadline: Deadline) -> Iterator[_Instance]:
+        self._refuse_fork()
+        instance = self._opened
+        if instance is None:
+            raise LakelogError("this lake is closed: call lakelog.connect again")
+        self._waiting += 1
+        try:
+            if not self._slots.acquire(timeout=deadline.left):
+                raise LakelogTimeoutError(
+                    f"one of {self._pool_size} connections to {self._path} (pool_size)", deadline.seconds
+                )
+        finally:
+            self._waiting -= 1
+        self._in_use += 1
+        try:
+            yield instance
+        finally:
+            self._in_use -= 1
+            self._slots.release()
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != _process:
+            raise ConfigurationError(
+                f"{self._path} was opened before this process was forked: DuckDB works in one process only. "
+                "Use threads, or a SQLite or PostgreSQL catalog for several processes."
+            )
+
+
+class _DuckdbSession:
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        with _translated():
+            rows: list[Row] = self._cursor.execute(statement, dict(parameters) or None).fetchall()
+            return rows
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+        with _translated():
+            table = self._cursor.execute(statement, dict(parameters)).to_arrow_table()
+            return table.cast(schema)
+
+
+class _DuckdbTransaction(_DuckdbSession):
+    def __init__(self, instance: _Instance, cursor: Any, slot: Any, waited: float) -> None:
+        super().__init__(cursor)
+        self._instance = instance
+        self._slot = slot
+        self.waited = waited
+        self._open = True
+
+    def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
+        return [self.fetch(statement, parameters) for statement, parameters in queries]
+
+    def execute(self, statement: str, parameters: Parameters) -> None:
+        with _translated():
+            self._cursor.execute(statement, dict(parameters) or None)
+
+    def insert(self, table: str, rows: Rows) -> None:
+        names = ", ".join(TABLES[table].names)
+        with _translated(table):
+            if isinstance(rows, pa.Table):
+                self._cursor.register("lakelog_rows", rows)
+                try:
+                    self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM lakelog_rows")
+                finally:
+                    self._cursor.unregister("lakelog_rows")
+            else:
+                marks = f"({', '.join('?' * len(TABLES[table]))})"
+                values = [value for row in rows for value in row]
+                self._cursor.execute(f"INSERT INTO {table} ({names}) VALUES {', '.join([marks] * len(rows))}", values)
+
+    def commit(self) -> None:
+        try:
+            with _translated():
+                self._cursor.commit()
+        except DatabaseError as error:
+            if isinstance(error.__cause__, duckdb.FatalException | duckdb.IOException | duckdb.InternalException):
+                self._end(broken=True)
+                raise OutcomeUnknown(str(error)) from error
+            raise
+        self._end()
+
+    def rollback(self) -> None:
+        if not self._open:
+            return
+        broken = False
+        try:
+            self._cursor.rollback()
+        except duckdb.TransactionException:
+            pass  # DuckDB already rolled back
+        except duckdb.Error:
+            broken = True
+        self._end(broken=broken)
+
+    def _end(self, *, broken: bool = False) -> None:
+        if not self._open:
+            return
+        self._open = False
+        try:
+            with suppress(duckdb.Error):
+                self._cursor.close()
+            if broken:
+                self._instance.reopen()
+        finally:
+            self._instance.writer.release()
+            self._slot.__exit__(None, None, None)
+
+
+def _format(session: Session, queries: Queries) -> int | None:
+    if not session.fetch("SELECT 1 FROM duckdb_tables() WHERE table_name = 'lakelog_migrations'", {}):
+        return None
+    return int(session.fetch(queries["migration_version"], {})[0][0])
+
+
+@contextmanager
+def _translated(table: str | None = None) -> Iterator[None]:
+    where = f" in {table}" if table else ""
+    try:
+        yield
+    except duckdb.ConstraintException as error:
+        raise DatabaseError(f"a row broke a constraint{where}", str(error).partition(": ")[2], str(error)) from error
+    except duckdb.OutOfMemoryException as error:
+        raise DatabaseError("DuckDB ran out of memory; nothing was committed", None, str(error)) from error
+    except duckdb.Error as error:
+        raise DatabaseError(f"DuckDB failed{where}", None, str(error)) from error

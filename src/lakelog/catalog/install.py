@@ -1,0 +1,51 @@
+"""Creates a catalog's tables, and tells an older or newer catalog from today's."""
+
+from typing import Protocol
+
+from lakelog.catalog.base import FORMAT, Catalog, Parameters, now_ms
+from lakelog.catalog.queries import read_sql
+from lakelog.errors import CatalogVersionError, ConfigurationError
+
+
+class Script(Protocol):
+    """A transaction, as far as it is needed here."""
+
+    def execute(self, statement: str, parameters: Parameters) -> None: ...
+
+
+def migrations(dialect: str, start: int) -> list[tuple[int, str]]:
+    """The steps from one format to today's: ``sql/migrations/<format>.<dialect>.sql``."""
+    return [(step, read_sql(f"migrations/{step:04}.{dialect}.sql")) for step in range(start + 1, FORMAT + 1)]
+
+
+def check_format(found: int, where: str) -> None:
+    """Raises unless the catalog's format is today's."""
+    if found > FORMAT:
+        raise CatalogVersionError(
+            f"the catalog at {where} has format {found}, newer than format {FORMAT} of this version of lakelog: "
+            "upgrade the lakelog package"
+        )
+    if found < FORMAT:
+        raise CatalogVersionError(
+            f"the catalog at {where} has format {found}, older than format {FORMAT} of this version of lakelog: "
+            "back it up, stop its writers, then call lakelog.connect(url, upgrade=True) once"
+        )
+
+
+def prepare(script: Script, catalog: Catalog, found: int | None, where: str, *, create: bool, upgrade: bool) -> None:
+    """Brings the catalog to today's format inside a transaction that holds the lock for it."""
+    if found is None:
+        if not create:
+            raise ConfigurationError(f"there is no Lakelog catalog at {where}: connect with create=True to make one")
+        script.execute(read_sql(f"schema.{catalog.dialect}.sql"), {})
+        _record(script, catalog, FORMAT)
+    elif found < FORMAT and upgrade:
+        for step, statements in migrations(catalog.dialect, found):
+            script.execute(statements, {})
+            _record(script, catalog, step)
+    else:
+        check_format(found, where)
+
+
+def _record(script: Script, catalog: Catalog, version: int) -> None:
+    script.execute(catalog.queries["record_migration"], {"version": version, "applied_at": now_ms()})

@@ -1,0 +1,407 @@
+"""The catalog in one schema of a PostgreSQL database, for any number of machines.
+
+A transaction travels as a psycopg pipeline: what is executed is queued, and only a fetch, a bulk load or the commit
+waits for the server, so a small commit is two round trips. Nothing is kept in the session, so that a pooler in
+transaction mode may stand between.
+"""
+
+import hashlib
+import io
+import os
+import re
+import select
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.csv
+
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.install import check_format, prepare
+from lakelog.catalog.locks import Deadline, refuse_own_wait
+from lakelog.catalog.queries import Queries
+from lakelog.catalog.tables import TABLES
+from lakelog.catalog.url import scrubbed
+from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg import errors as pg
+except ImportError as error:
+    raise ConfigurationError("postgresql:// needs psycopg: pip install 'lakelog[postgres]'") from error
+
+_COPY_FROM = 1000
+"""From this many rows on, COPY is faster than an INSERT."""
+
+_CHUNK = 8192
+_NAMES = re.compile(r"\b(" + "|".join([*TABLES, "dl_tables", "dl_mirror_status", "lakelog_migrations"]) + r")\b")
+_PARAMETER = re.compile(r"\$([a-z_]\w*)")
+_SQL_TYPES = {
+    pa.int64(): "bigint",
+    pa.int32(): "integer",
+    pa.string(): "text",
+    pa.bool_(): "boolean",
+    pa.float64(): "double precision",
+    pa.binary(): "bytea",
+}
+
+# Characters that neither a path nor JSON can hold unescaped: nothing needs quoting, whatever it contains.
+_QUOTE, _DELIMITER = "\x01", "\x02"
+
+_leaked: list[Any] = []
+"""Pools of a parent process: closing them in a forked child would end the parent's sessions."""
+
+
+class PostgresCatalog(Catalog):
+    dialect: ClassVar[str] = "postgres"
+
+    def __init__(self, url: str, *, schema: str, pool_size: int, timeout: float, prepare_threshold: int | None) -> None:
+        self._url = url
+        self.schema = schema
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._prepare_threshold = prepare_threshold
+        self.queries = Queries(self.dialect, self._rewrite)
+        self._inserts = {name: self._insert_statement(name) for name in TABLES}
+        self._pool: Any = None
+        self._process = os.getpid()
+        self._closed = False
+        self._holders: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"PostgresCatalog({scrubbed(self._url, self._url)!r}, schema={self.schema!r})"
+
+    def open(self, *, create: bool, upgrade: bool) -> None:
+        with self._failures("connecting"), self._connect() as connection:
+            found = self._format(connection)
+            if found is not None and not upgrade:
+                check_format(found, repr(self))
+            else:
+                self._prepare(connection, create=create, upgrade=upgrade)
+        self._start()
+
+    def _prepare(self, connection: Any, *, create: bool, upgrade: bool) -> None:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(self.schema, "install"),))
+            found = self._format(connection)
+            if found is None and create:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
+            connection.execute(f"SET LOCAL search_path = {quoted(self.schema)}")
+            prepare(_Script(connection), self, found, repr(self), create=create, upgrade=upgrade)
+
+    def _format(self, connection: Any) -> int | None:
+        table = f"{quoted(self.schema)}.lakelog_migrations"
+        if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()[0] is None:
+            return None
+        return int(connection.execute(self.queries["migration_version"]).fetchone()[0])
+
+    def close(self) -> None:
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None and os.getpid() == self._process:
+            pool.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        connection = self._take(self._timeout)
+        try:
+            with self._failures("reading the catalog"):
+                yield _PostgresSession(connection)
+        finally:
+            self._pool.putconn(connection)
+
+    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+        deadline = Deadline(timeout)
+        keys = [lock_key(self.schema, f"commit {commit_id}")]
+        keys += sorted({lock_key(self.schema, f"table {table}") for table in tables})
+        for key in keys:
+            refuse_own_wait(self._holders.get(key), "the commit lock of the same table")
+        connection = self._take(timeout)
+        transaction = _PostgresTransaction(self, connection, deadline, keys)
+        try:
+            transaction.start()
+        except BaseException:
+            transaction.rollback()
+            raise
+        return transaction
+
+    @contextmanager
+    def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
+        # The commit's own lock was held before COMMIT was sent, and is held until the server is done with it.
+        transaction = self.begin((), commit_id, timeout)
+        try:
+            yield transaction
+        finally:
+            transaction.rollback()
+
+    def usage(self) -> tuple[int, int]:
+        stats = self._pool.get_stats() if self._pool is not None else {}
+        used = stats.get("pool_size", 0) - stats.get("pool_available", 0)
+        return used, stats.get("requests_waiting", 0)
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._pool = psycopg_pool.ConnectionPool(
+            self._url,
+            kwargs=self._options(),
+            min_size=1,
+            max_size=self._pool_size,
+            timeout=self._timeout,
+            check=_alive,
+            open=False,
+            name="lakelog",
+            num_workers=1,
+        )
+        self._pool.open()
+
+    def _options(self) -> dict[str, Any]:
+        seconds = max(int(self._timeout), 2)
+        return {
+            "autocommit": True,
+            "prepare_threshold": self._prepare_threshold,
+            "connect_timeout": seconds,
+            # A server that vanished is noticed within the timeout.
+            "tcp_user_timeout": seconds * 1000,
+            "keepalives_idle": max(seconds // 3, 1),
+            "keepalives_interval": max(seconds // 6, 1),
+            "keepalives_count": 4,
+            "application_name": "lakelog",
+        }
+
+    def _connect(self) -> Any:
+        return psycopg.connect(self._url, **self._options())
+
+    def _take(self, timeout: float) -> Any:
+        if self._closed:
+            raise LakelogError("this lake is closed: call lakelog.connect again")
+        if os.getpid() != self._process:
+            _leaked.append(self._pool)
+            self._start()
+        try:
+            return self._pool.getconn(timeout)
+        except psycopg_pool.PoolTimeout:
+            raise LakelogTimeoutError(
+                f"one of {self._pool_size} connections to {self!r} (pool_size; or the server is unreachable)", timeout
+            ) from None
+
+    def _rewrite(self, statement: str) -> str:
+        """From the notation of the SQL files to psycopg's, with every table inside the catalog's schema."""
+        qualified = _NAMES.sub(lambda match: f"{quoted(self.schema)}.{match[1]}", statement.replace("%", "%%"))
+        return _PARAMETER.sub(r"%(\1)s", qualified)
+
+    def _insert_statement(self, table: str) -> str:
+        names = ", ".join(TABLES[table].names)
+        arrays = ", ".join(f"%s::{_SQL_TYPES[field.type]}[]" for field in TABLES[table])
+        columns = names.replace("commit_id", "commit_id::uuid")
+        return (
+            f"INSERT INTO {quoted(self.schema)}.{table} ({names}) SELECT {columns} FROM unnest({arrays}) AS r ({names})"
+        )
+
+    @contextmanager
+    def _failures(self, doing: str, deadline: Deadline | None = None) -> Iterator[None]:
+        """Translates psycopg's errors, by class and SQLSTATE, into ours."""
+        seconds = deadline.seconds if deadline else self._timeout
+        try:
+            yield
+        except pg.LockNotAvailable:
+            raise LakelogTimeoutError(f"a commit lock in {self!r}, held by another writer", seconds) from None
+        except (pg.QueryCanceled, pg.IdleInTransactionSessionTimeout):
+            raise LakelogTimeoutError(f"a statement of PostgreSQL while {doing}", seconds) from None
+        except psycopg.IntegrityError as error:
+            detail = scrubbed(str(error.diag.message_detail or error), self._url)
+            table = f" in {error.diag.table_name}" if error.diag.table_name else ""
+            raise DatabaseError(f"a row broke a constraint{table}", error.diag.constraint_name, detail) from None
+        except pg.InsufficientPrivilege as error:
+            raise DatabaseError(
+                f"the database role lacks a privilege for {doing} (schema {self.schema!r})", None, str(error)
+            ) from None
+        except psycopg.Error as error:
+            detail = scrubbed(str(error), self._url)
+            if error.sqlstate is None and doing == "connecting":
+                raise ConfigurationError(
+                    f"cannot connect to {self!r}: check host, port, user and password, "
+                    f"and that the server runs. {detail}"
+                ) from None
+            raise DatabaseError(
+                f"PostgreSQL failed while {doing} ({error.sqlstate or 'no SQLSTATE'})", None, detail
+            ) from None
+
+
+class _PostgresSession:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        rows: list[Row] = self._connection.execute(statement, parameters).fetchall()
+        return rows
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+        """By COPY, whose text Arrow reads in parallel: no Python object per row."""
+        copy = f"COPY ({statement}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')"
+        with psycopg.ClientCursor(self._connection) as cursor, cursor.copy(copy, parameters) as rows:
+            text = b"".join(rows)
+        if not text:
+            return schema.empty_table()
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            pyarrow.csv.ReadOptions(column_names=schema.names, block_size=max(len(text) // 8, 1 << 20)),
+            pyarrow.csv.ParseOptions(delimiter=_DELIMITER, quote_char=_QUOTE, newlines_in_values=True),
+            pyarrow.csv.ConvertOptions(
+                column_types=schema,
+                null_values=[""],
+                true_values=["t"],
+                false_values=["f"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+class _PostgresTransaction(_PostgresSession):
+    def __init__(self, catalog: PostgresCatalog, connection: Any, deadline: Deadline, keys: Sequence[int]) -> None:
+        super().__init__(connection)
+        self._catalog = catalog
+        self._keys = keys
+        self._deadline = deadline
+        self._cursors: list[Any] = []
+        self._pipeline: Any = None
+        self._open = True
+        self.waited = 0.0
+
+    def start(self) -> None:
+        queries = self._catalog.queries
+        limit = str(max(int(self._deadline.left * 1000), 1))
+        with self._failures():
+            self._enter()
+            self._queue(queries["begin"], None)
+            self._queue(queries["guard"], {"lock": limit, "statement": limit, "idle": limit})
+            for key in self._keys:
+                self._queue(queries["advisory_lock"], {"key": key})
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        return self.fetch_each((statement, parameters))[0]
+
+    def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
+        with self._failures():
+            cursors = [self._queue(statement, parameters) for statement, parameters in queries]
+            rows = [cursor.fetchall() for cursor in cursors]
+        if not self.waited:
+            me = threading.get_ident()
+            self._catalog._holders |= dict.fromkeys(self._keys, me)
+            self.waited = self._deadline.seconds - self._deadline.left
+        return rows
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+        with self._failures():
+            self._leave()
+            table = super().fetch_arrow(statement, parameters, schema)
+            self._enter()
+        return table
+
+    def execute(self, statement: str, parameters: Parameters) -> None:
+        with self._failures():
+            self._queue(statement, parameters or None)
+
+    def insert(self, table: str, rows: Rows) -> None:
+        with self._failures():
+            if isinstance(rows, pa.Table) and rows.num_rows >= _COPY_FROM:
+                self._copy(table, rows)
+                return
+            columns = (
+                [column.to_pylist() for column in rows.columns]
+                if isinstance(rows, pa.Table)
+                else [list(column) for column in zip(*rows, strict=True)]
+            )
+            self._queue(self._catalog._inserts[table], columns)
+
+    def commit(self) -> None:
+        try:
+            cursor = self._queue("COMMIT", None)
+            self._leave()
+            if cursor.statusmessage != "COMMIT":
+                raise DatabaseError("PostgreSQL rolled the transaction back instead of committing it")
+        except psycopg.Error as error:
+            if self._connection.closed or isinstance(
+                error, pg.StatementCompletionUnknown | pg.TransactionResolutionUnknown
+            ):
+                self._end()
+                raise OutcomeUnknown(scrubbed(str(error), self._catalog._url)) from None
+            with self._failures():
+                raise
+        self._end()
+
+    def rollback(self) -> None:
+        if not self._open:
+            return
+        with suppress(psycopg.Error):
+            self._leave()
+        with suppress(psycopg.Error):
+            if not self._connection.closed:
+                self._connection.execute("ROLLBACK")
+        self._end()
+
+    def _queue(self, statement: str, parameters: Any) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(statement, parameters)
+        return cursor
+
+    def _enter(self) -> None:
+        self._pipeline = self._connection.pipeline()
+        self._pipeline.__enter__()
+
+    def _leave(self) -> None:
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.__exit__(None, None, None)
+
+    def _copy(self, table: str, rows: Any) -> None:
+        """As CSV that Arrow writes: no Python object per row."""
+        self._leave()
+        target = f"{quoted(self._catalog.schema)}.{table} ({', '.join(rows.column_names)})"
+        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+        with self._connection.cursor().copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
+            for batch in rows.to_batches(max_chunksize=_CHUNK):
+                text = io.BytesIO()
+                pyarrow.csv.write_csv(batch, text, options)
+                copy.write(text.getbuffer())
+        self._enter()
+
+    def _failures(self) -> Any:
+        return self._catalog._failures("committing", self._deadline)
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            for key in self._keys:
+                self._catalog._holders.pop(key, None)
+            self._catalog._pool.putconn(self._connection)
+
+
+class _Script:
+    """What ``install`` needs of a transaction, on a connection outside the pool."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, parameters: Parameters) -> None:
+        self._connection.execute(statement, parameters or None)
+
+
+def lock_key(schema: str, subject: str) -> int:
+    """The advisory lock's key. Keys are shared by the whole database, so the schema is part of it."""
+    digest = hashlib.blake2b(f"lakelog\0{schema}\0{subject}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def quoted(identifier: str) -> str:
+    """The one place where an identifier becomes SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _alive(connection: Any) -> None:
+    """An idle connection has nothing to say: if it does, the server has gone away, and asking tells."""
+    if select.select([connection.fileno()], [], [], 0)[0]:
+        connection.execute("SELECT 1")

@@ -1,0 +1,223 @@
+-- Statements that all three databases understand. $name is a bound parameter.
+
+-- name: table_by_name
+-- A live table's head, by name.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+FROM dl_tables WHERE name = $name AND dropped_at IS NULL
+
+-- name: table_by_id
+-- A table's head by id, dropped or not.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+FROM dl_tables WHERE table_id = $table_id
+
+-- name: lock_head
+-- The head of a table whose commit lock is held.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+FROM dl_tables WHERE table_id = $table_id
+
+-- name: live_tables
+-- All live tables, by name.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+FROM dl_tables WHERE dropped_at IS NULL ORDER BY name
+
+-- name: locations
+-- Every location that was ever given to a table, for finding overlaps.
+SELECT location FROM dl_tables
+
+-- name: create_table
+-- A table before its first commit.
+INSERT INTO dl_tables (name, location, created_at) VALUES ($name, $location, $created_at) RETURNING table_id
+
+-- name: rename_table
+UPDATE dl_tables SET name = $name WHERE table_id = $table_id
+
+-- name: drop_table
+UPDATE dl_tables SET dropped_at = $dropped_at WHERE table_id = $table_id
+
+-- name: advance_head
+-- Moves the head by exactly one.
+UPDATE dl_tables
+SET current_version = $version, committed_at = $committed_at,
+    metadata_version = $metadata_version, protocol_version = $protocol_version
+WHERE table_id = $table_id AND current_version = $version - 1
+
+-- name: close_removed
+-- Marks the files that this commit's removes name as removed by it.
+UPDATE dl_add_files SET removed_version = r.version
+FROM dl_remove_files AS r
+WHERE r.table_id = $table_id AND r.version = $version
+  AND dl_add_files.table_id = $table_id AND dl_add_files.version = r.added_version
+  AND dl_add_files.ordinal = r.added_ordinal AND dl_add_files.removed_version IS NULL
+
+-- name: close_file
+-- Marks one file as replaced by a re-added path.
+UPDATE dl_add_files SET removed_version = $removed_version
+WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal AND removed_version IS NULL
+
+-- name: commit_by_id
+-- Where a commit stands: one row for each table that it touched.
+SELECT v.table_id, t.name, v.version, v.committed_at
+FROM dl_table_versions v JOIN dl_tables t ON t.table_id = v.table_id
+WHERE v.commit_id = $commit_id ORDER BY v.table_id
+
+-- name: metadata_at
+-- The metadata in force at a version.
+SELECT version, metadata_id, name, description, format, schema_string, partition_columns, configuration, created_time,
+       schema_version, extra
+FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC LIMIT 1
+
+-- name: metadata_history
+-- Every change of metadata up to a version, newest first.
+SELECT version, metadata_id, name, description, format, schema_string, partition_columns, configuration, created_time,
+       schema_version, extra
+FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC
+
+-- name: protocol_at
+-- The protocol in force at a version.
+SELECT version, min_reader_version, min_writer_version, reader_features, writer_features, extra
+FROM dl_protocol_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC LIMIT 1
+
+-- name: schema_version
+-- One Arrow schema.
+SELECT arrow_schema FROM schema_versions WHERE table_id = $table_id AND version = $version
+
+-- name: version_at_time
+-- The last version committed at or before a time.
+SELECT version, committed_at FROM dl_table_versions
+WHERE table_id = $table_id AND committed_at <= $time ORDER BY committed_at DESC LIMIT 1
+
+-- name: first_version
+SELECT version, committed_at FROM dl_table_versions WHERE table_id = $table_id ORDER BY version LIMIT 1
+
+-- name: history
+-- Commits of a table, newest first.
+SELECT version, committed_at, CAST(commit_id AS VARCHAR) AS commit_id, committer, operation, operation_parameters, extra
+FROM dl_table_versions
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version DESC LIMIT $limit
+
+-- name: txn_version
+-- How far an application has come.
+SELECT app_version FROM dl_txn_actions
+WHERE table_id = $table_id AND app_id = $app_id AND version <= $version ORDER BY version DESC LIMIT 1
+
+-- name: txn_actions
+SELECT version, app_id, app_version, last_update, extra FROM dl_txn_actions
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, app_id
+
+-- name: domain_actions
+SELECT version, domain, configuration, removed, extra FROM dl_domain_metadata
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, domain
+
+-- name: live_files
+-- The live files of a version. A file that a later commit removed is still live here.
+SELECT {columns} FROM dl_add_files f
+WHERE f.table_id = $table_id AND f.version <= $version AND f.removed_version IS NULL
+UNION ALL
+SELECT {columns} FROM dl_add_files f
+WHERE f.table_id = $table_id AND f.version <= $version AND f.removed_version > $version
+
+-- name: live_keys
+-- The keys of a version's live files.
+SELECT version, ordinal FROM dl_add_files
+WHERE table_id = $table_id AND version <= $version AND removed_version IS NULL
+UNION ALL
+SELECT version, ordinal FROM dl_add_files
+WHERE table_id = $table_id AND version <= $version AND removed_version > $version
+
+-- name: kept_files
+-- The live files of a version whose keys a predicate kept.
+WITH kept AS MATERIALIZED ({kept})
+SELECT {columns} FROM kept CROSS JOIN dl_add_files f
+WHERE f.table_id = $table_id AND f.version = kept.version AND f.ordinal = kept.ordinal
+  AND f.version <= $version AND (f.removed_version IS NULL OR f.removed_version > $version)
+
+-- name: added_files
+-- Files added by the commits of a range of versions.
+SELECT {columns} FROM dl_add_files f
+WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last
+
+-- name: removed_files
+-- Files removed by the commits of a range of versions.
+SELECT {columns} FROM dl_remove_files f
+WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last
+
+-- name: cdc_files
+SELECT {columns} FROM dl_cdc_files f
+WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last
+
+-- name: row_groups
+-- The row groups of a version's live files.
+SELECT {columns} FROM row_groups f
+WHERE f.table_id = $table_id AND f.version <= $version AND EXISTS (
+  SELECT 1 FROM dl_add_files a WHERE a.table_id = f.table_id AND a.version = f.version AND a.ordinal = f.ordinal
+  AND (a.removed_version IS NULL OR a.removed_version > $version))
+
+-- name: kept_row_groups
+-- The row groups of those live files whose keys a predicate kept.
+WITH kept AS MATERIALIZED ({kept})
+SELECT {columns} FROM kept CROSS JOIN dl_add_files a CROSS JOIN row_groups f
+WHERE a.table_id = $table_id AND a.version = kept.version AND a.ordinal = kept.ordinal
+  AND a.version <= $version AND (a.removed_version IS NULL OR a.removed_version > $version)
+  AND f.table_id = $table_id AND f.version = kept.version AND f.ordinal = kept.ordinal
+
+-- name: keys_range_num
+-- Files whose numbers in a column can lie in [low, high].
+WITH RECURSIVE spans (span) AS (
+  SELECT min(span) FROM column_stats WHERE table_id = $table_id AND column_name = $column{n} AND span >= 0
+  UNION ALL
+  SELECT (SELECT min(c.span) FROM column_stats c
+          WHERE c.table_id = $table_id AND c.column_name = $column{n} AND c.span > spans.span)
+  FROM spans WHERE spans.span IS NOT NULL
+)
+SELECT c.version, c.ordinal FROM spans CROSS JOIN column_stats c
+WHERE c.table_id = $table_id AND c.column_name = $column{n} AND c.span = spans.span
+  AND c.min_num >= $low{n} - spans.span AND c.min_num <= $high{n} AND c.max_num >= $low{n}
+
+-- name: keys_range_text
+-- Files whose strings in a column can lie in [low, high]; a null high has no limit.
+WITH RECURSIVE spans (span) AS (
+  SELECT min(span) FROM column_stats WHERE table_id = $table_id AND column_name = $column{n} AND span >= 0
+  UNION ALL
+  SELECT (SELECT min(c.span) FROM column_stats c
+          WHERE c.table_id = $table_id AND c.column_name = $column{n} AND c.span > spans.span)
+  FROM spans WHERE spans.span IS NOT NULL
+)
+SELECT c.version, c.ordinal FROM spans CROSS JOIN column_stats c
+WHERE c.table_id = $table_id AND c.column_name = $column{n} AND c.span = spans.span AND c.min_num = 0
+  AND c.min_text >= substr($low{n}, 1, CAST(spans.span AS INTEGER)) AND c.min_text <= $high{n}
+  AND (c.max_text >= $low{n} OR c.max_text IS NULL)
+
+-- name: keys_null
+-- Files in which a column can be null.
+SELECT version, ordinal FROM column_stats
+WHERE table_id = $table_id AND column_name = $column{n} AND (null_count > 0 OR null_count IS NULL)
+
+-- name: keys_all_null
+-- Files in which a column has no value but null.
+SELECT version, ordinal FROM column_stats WHERE table_id = $table_id AND column_name = $column{n} AND span = -1
+
+-- name: keys_only_num
+-- Files in which every value of a column is one number.
+SELECT version, ordinal FROM column_stats
+WHERE table_id = $table_id AND column_name = $column{n} AND span = 0 AND min_num = $value{n} AND max_num = $value{n}
+
+-- name: keys_only_text
+-- Files in which every value of a column is one string.
+SELECT version, ordinal FROM column_stats
+WHERE table_id = $table_id AND column_name = $column{n} AND span = $span{n} AND min_num = 0
+  AND min_text = $value{n} AND max_text = $value{n}
+
+-- name: keys_without_stats
+-- Files without any statistics, which every search keeps.
+SELECT version, ordinal FROM column_stats WHERE table_id = $table_id AND column_name = ''
+
+-- name: keys_before
+-- Live files older than a column's statistics, which every search of that column keeps.
+SELECT version, ordinal FROM dl_add_files
+WHERE table_id = $table_id AND version < $since{n} AND (removed_version IS NULL OR removed_version > $version)
+
+-- name: migration_version
+SELECT max(version) FROM lakelog_migrations
+
+-- name: record_migration
+INSERT INTO lakelog_migrations (version, applied_at) VALUES ($version, $applied_at)

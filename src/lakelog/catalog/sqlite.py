@@ -1,0 +1,323 @@
+"""The catalog in one SQLite file, for any number of processes on one machine.
+
+Writers queue for an exclusive ``flock`` on a file beside the database before they begin: SQLite's own busy handler
+polls, and starves whoever is unlucky. apsw is the only SQLite library that may touch the file in this process: a
+second one would drop the first one's locks when it closes the file.
+"""
+
+import json
+import os
+import queue
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apsw
+import pyarrow as pa
+
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.install import check_format, prepare
+from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
+from lakelog.catalog.queries import Queries
+from lakelog.catalog.tables import TABLES
+from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+
+_OLDEST = 3_051_003
+"""Earlier versions of SQLite can corrupt a WAL when two connections reset it at once."""
+
+_CHUNK = 8192
+"""Rows of an Arrow table that exist as Python values at the same time."""
+
+_leaked: list[Any] = []
+"""What a parent process opened, and a forked child must neither use nor close."""
+
+
+class SqliteCatalog(Catalog):
+    dialect: ClassVar[str] = "sqlite"
+
+    def __init__(self, path: Path, *, pool_size: int, timeout: float) -> None:
+        self.queries = Queries(self.dialect, str)
+        self._path = path
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"SqliteCatalog({str(self._path)!r})"
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._closed = False
+        self._writer = FairLock()
+        self._file_lock = FileLock(self._path.with_name(self._path.name + "-lock"))
+        self._idle: queue.LifoQueue[apsw.Connection | None] = queue.LifoQueue()
+        for _ in range(self._pool_size):
+            self._idle.put(None)
+        self._waiting = 0
+
+    def open(self, *, create: bool, upgrade: bool) -> None:
+        if apsw.SQLITE_VERSION_NUMBER < _OLDEST:
+            raise ConfigurationError(
+                f"SQLite {apsw.sqlite_lib_version()} can corrupt a WAL: install apsw 3.51.3 or later"
+            )
+        if not self._path.exists():
+            if not create:
+                raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
+            _make_directory(self._path.parent)
+        if not os.access(self._path.parent, os.W_OK) or (self._path.exists() and not os.access(self._path, os.W_OK)):
+            raise ConfigurationError(
+                f"cannot write to {self._path}: SQLite needs write access to the file and its directory"
+            )
+        with self.session() as session:
+            found = _format(session, self.queries)
+        where = str(self._path)
+        if found is None or upgrade:
+            transaction = self.begin((), "install", self._timeout)
+            try:
+                prepare(transaction, self, _format(transaction, self.queries), where, create=create, upgrade=upgrade)
+                transaction.commit()
+            finally:
+                transaction.rollback()
+        else:
+            check_format(found, where)
+
+    def close(self) -> None:
+        self._closed = True
+        if os.getpid() != self._process:
+            return
+        with suppress(queue.Empty):
+            while True:
+                connection = self._idle.get_nowait()
+                if connection is not None:
+                    connection.close()
+        self._file_lock.forget()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        connection = self._take(Deadline(self._timeout))
+        try:
+            with _translated():
+                yield _SqliteSession(connection)
+        finally:
+            self._give_back(connection)
+
+    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+        deadline = Deadline(timeout)
+        refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
+        connection = self._take(deadline)
+        try:
+            self._lock(deadline)
+            try:
+                with _translated():
+                    connection.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                self._unlock()
+                raise
+        except BaseException:
+            self._give_back(connection)
+            raise
+        return _SqliteTransaction(self, connection, timeout - deadline.left)
+
+    @contextmanager
+    def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
+        # A later write that is durable settles what an earlier fsync error left open.
+        transaction = self.begin((), commit_id, timeout)
+        try:
+            transaction.execute("UPDATE lakelog_migrations SET applied_at = applied_at WHERE version = 1", {})
+            yield transaction
+            transaction.commit()
+        finally:
+            transaction.rollback()
+
+    def usage(self) -> tuple[int, int]:
+        return self._pool_size - self._idle.qsize(), self._waiting
+
+    def _take(self, deadline: Deadline) -> apsw.Connection:
+        if os.getpid() != self._process:
+            self._after_fork()
+        if self._closed:
+            raise LakelogError("this lake is closed: call lakelog.connect again")
+        self._waiting += 1
+        try:
+            connection = self._idle.get(timeout=max(deadline.left, 0.001))
+        except queue.Empty:
+            raise LakelogTimeoutError(
+                f"one of {self._pool_size} connections to {self._path} (pool_size)", deadline.seconds
+            ) from None
+        finally:
+            self._waiting -= 1
+        if connection is None:
+            try:
+                connection = self._connect()
+            except BaseException:
+                self._idle.put(None)
+                raise
+        return connection
+
+    def _give_back(self, connection: apsw.Connection, *, broken: bool = False) -> None:
+        if broken or self._closed or os.getpid() != self._process:
+            with suppress(apsw.Error):
+                connection.close(True)
+            self._idle.put(None)
+        else:
+            self._idle.put(connection)
+
+    def _connect(self) -> apsw.Connection:
+        with _translated():
+            connection = apsw.Connection(str(self._path))
+            connection.set_busy_timeout(int(self._timeout * 1000))
+            connection.execute(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+                "PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF"
+            )
+        return connection
+
+    def _lock(self, deadline: Deadline) -> None:
+        if not self._writer.acquire(deadline.left):
+            raise LakelogTimeoutError(f"the write lock of {self._path}, held by another thread", deadline.seconds)
+        if not self._file_lock.acquire(deadline.left):
+            self._writer.release()
+            raise LakelogTimeoutError(f"the write lock of {self._path}, held by another process", deadline.seconds)
+
+    def _unlock(self) -> None:
+        self._file_lock.release()
+        self._writer.release()
+
+    def _after_fork(self) -> None:
+        _leaked.append((self._idle, self._writer))
+        self._file_lock.forget()
+        closed = self._closed
+        self._start()
+        self._closed = closed
+
+
+class _SqliteSession:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        return self._connection.execute(statement, _bound(parameters)).fetchall()
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+        cursor = self._connection.execute(statement, _bound(parameters))
+        batches = []
+        while rows := list(islice(cursor, _CHUNK)):
+            columns = zip(*rows, strict=True)
+            batches.append(
+                pa.RecordBatch.from_arrays(
+                    [_array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+                )
+            )
+        return pa.Table.from_batches(batches, schema)
+
+
+class _SqliteTransaction(_SqliteSession):
+    def __init__(self, catalog: SqliteCatalog, connection: apsw.Connection, waited: float) -> None:
+        super().__init__(connection)
+        self._catalog = catalog
+        self.waited = waited
+        self._open = True
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        with _translated():
+            return super().fetch(statement, parameters)
+
+    def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
+        return [self.fetch(statement, parameters) for statement, parameters in queries]
+
+    def execute(self, statement: str, parameters: Parameters) -> None:
+        with _translated():
+            self._connection.execute(statement, _bound(parameters))
+
+    def insert(self, table: str, rows: Rows) -> None:
+        width = len(TABLES[table])
+        statement = f"INSERT INTO {table} ({', '.join(TABLES[table].names)}) VALUES ({', '.join('?' * width)})"
+        with _translated(table):
+            if isinstance(rows, pa.Table):
+                for batch in rows.to_batches(max_chunksize=_CHUNK):
+                    columns = (column.to_pylist() for column in batch.columns)
+                    self._connection.executemany(statement, zip(*columns, strict=True))
+            elif len(rows) == 1:
+                self._connection.execute(statement, rows[0])
+            else:
+                self._connection.executemany(statement, rows)
+
+    def commit(self) -> None:
+        try:
+            with _translated():
+                self._connection.execute("COMMIT")
+        except DatabaseError as error:
+            if isinstance(error.__cause__, apsw.IOError):
+                # The frames are written and perhaps not durable: a reopened file may show them.
+                self._end(broken=True)
+                raise OutcomeUnknown(str(error)) from error
+            raise
+        self._end()
+
+    def rollback(self) -> None:
+        if not self._open:
+            return
+        broken = False
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            broken = True
+        self._end(broken=broken)
+
+    def _end(self, *, broken: bool = False) -> None:
+        if self._open:
+            self._open = False
+            # A broken connection is closed while the lock is held, so that nobody meets its half-written state.
+            self._catalog._give_back(self._connection, broken=broken)
+            self._catalog._unlock()
+
+
+def _format(session: Session, queries: Queries) -> int | None:
+    if not session.fetch("SELECT 1 FROM sqlite_schema WHERE name = 'lakelog_migrations'", {}):
+        return None
+    return int(session.fetch(queries["migration_version"], {})[0][0])
+
+
+def _bound(parameters: Parameters) -> dict[str, Any]:
+    return {name: json.dumps(value) if isinstance(value, list) else value for name, value in parameters.items()}
+
+
+def _array(column: tuple[Any, ...], kind: Any) -> Any:
+    # SQLite has no boolean: 0 and 1 come back as integers.
+    return pa.array(column, pa.int64()).cast(kind) if pa.types.is_boolean(kind) else pa.array(column, kind)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot create the directory {directory} for the catalog: {error.strerror}"
+        ) from error
+
+
+@contextmanager
+def _translated(table: str | None = None) -> Iterator[None]:
+    where = f" in {table}" if table else ""
+    try:
+        yield
+    except apsw.ConstraintError as error:
+        raise DatabaseError(f"a row broke a constraint{where}", _constraint(error), str(error)) from error
+    except apsw.BusyError as error:
+        raise DatabaseError("the SQLite file is locked by a program other than Lakelog", None, str(error)) from error
+    except apsw.FullError as error:
+        raise DatabaseError("the disk of the catalog is full; nothing was committed", None, str(error)) from error
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise DatabaseError("the file is not a SQLite database, or is damaged", None, str(error)) from error
+    except apsw.CantOpenError as error:
+        raise DatabaseError("the SQLite file cannot be opened", None, str(error)) from error
+    except apsw.Error as error:
+        raise DatabaseError(f"SQLite failed{where}", None, str(error)) from error
+
+
+def _constraint(error: apsw.ConstraintError) -> str:
+    # The message names the constraint or its columns after the first colon; it is shown, never decided on.
+    return str(error).partition(": ")[2] or "unknown"

@@ -1,0 +1,97 @@
+"""``Dataset``: one table, at whatever version it is when asked."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakelog.errors import ValidationError, VersionNotFoundError, Violation
+from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+    from lakelog.log.state import Head
+
+
+class Dataset:
+    """A handle on a table. It stays valid when the table is renamed."""
+
+    def __init__(self, lake: "Lake", head: "Head") -> None:
+        self._lake = lake
+        self._committer = lake.committer
+        self.id = head.table_id
+        self.name = head.name
+        self.location = head.location
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, id={self.id}, location={self.location!r})"
+
+    @property
+    def version(self) -> int:
+        """The head now."""
+        with self._committer.catalog.session() as session:
+            return self._committer.head(session, self.id).version
+
+    def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+        """The table at its head, at a version, or as it was at a time."""
+        if version is not None and timestamp is not None:
+            raise ValidationError("snapshot", [Violation("version", "give a version or a timestamp, not both")])
+        with self._committer.catalog.session() as session:
+            head = self._committer.head(session, self.id)
+            if timestamp is not None:
+                version = self._version_at(milliseconds_of(timestamp), head)
+            if version is None or version == head.version:
+                return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
+            self._check(version, head)
+            return Snapshot(self._committer, head, self._committer.states.load(session, self.id, version))
+
+    def history(self, limit: int | None = None) -> list[Commit]:
+        """The commits, newest first."""
+        with self._committer.catalog.session() as session:
+            head = self._committer.head(session, self.id)
+            rows = session.fetch(
+                self._committer.catalog.queries["history"],
+                {
+                    "table_id": self.id,
+                    "first": 0,
+                    "last": head.version,
+                    "limit": head.version + 1 if limit is None else _count(limit),
+                },
+            )
+        return [Commit.of(row) for row in rows]
+
+    def changes(self, from_version: int, to_version: int | None = None) -> Changes:
+        """What the commits from one version to another did, both included."""
+        with self._committer.catalog.session() as session:
+            head = self._committer.head(session, self.id)
+        last = head.version if to_version is None else to_version
+        self._check(from_version, head)
+        self._check(last, head)
+        if from_version > last:
+            message = f"from_version {from_version} is after to_version {last}"
+            raise ValidationError("changes", [Violation("from_version", message)])
+        return read_changes(self._committer, self.id, from_version, last)
+
+    def _check(self, version: int, head: "Head") -> None:
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise ValidationError("version", [Violation("version", f"expected an integer, got {version!r}")])
+        if not 0 <= version <= head.version:
+            raise VersionNotFoundError(
+                f"dataset {head.name!r} has no version {version}: its versions are 0 to {head.version}"
+            )
+
+    def _version_at(self, milliseconds: int, head: "Head") -> int:
+        queries = self._committer.catalog.queries
+        with self._committer.catalog.session() as session:
+            rows = session.fetch(queries["version_at_time"], {"table_id": self.id, "time": milliseconds})
+            if rows:
+                return min(int(rows[0][0]), head.version)
+            first = session.fetch(queries["first_version"], {"table_id": self.id})[0]
+        raise VersionNotFoundError(
+            f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
+            f"its version {first[0]} was committed at {moment(first[1]).isoformat()}"
+        )
+
+
+def _count(limit: int) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise ValidationError("history", [Violation("limit", f"expected a count, got {limit!r}")])
+    return limit

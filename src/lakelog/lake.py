@@ -1,0 +1,282 @@
+"""``connect`` and ``Lake``: a catalog, a root directory, and the datasets in them."""
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
+from lakelog.catalog.url import catalog_for
+from lakelog.dataset import Dataset
+from lakelog.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ValidationError,
+    Violation,
+)
+from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.draft import Description, Draft
+from lakelog.log.state import Head
+from lakelog.log.validate_text import name_problem
+from lakelog.schema import to_delta_json
+from lakelog.telemetry import commit_span, observe_pool
+
+_MIRROR = "lakelog.mirror"
+
+
+def connect(
+    url: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    pool_size: int = 10,
+    timeout: float = 30.0,
+    schema: str = "lakelog",
+    create: bool = True,
+    upgrade: bool = False,
+    prepare_threshold: int | None = 5,
+) -> "Lake":
+    """Opens a catalog, and creates it if there is none.
+
+    ``url`` is ``sqlite:///path``, ``duckdb:///path`` or ``postgresql://…``; ``root`` is where new datasets live, by
+    default the directory of the catalog's file. ``timeout`` limits every wait, in seconds. ``schema`` and
+    ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's.
+    """
+    if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:
+        raise ConfigurationError(f"pool_size must be a positive integer, not {pool_size!r}")
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < 1e6:
+        raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    if not schema or len(schema.encode()) > 63 or name_problem(schema):
+        raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {schema!r}")
+    catalog = catalog_for(
+        url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
+    )
+    directory = _root(url, root)
+    catalog.open(create=create, upgrade=upgrade)
+    observe_pool(catalog)
+    return Lake(Committer(catalog, float(timeout)), directory)
+
+
+class Lake:
+    """Datasets under one catalog. Safe to use from many threads. As a context manager it closes itself."""
+
+    def __init__(self, committer: Committer, root: str | None) -> None:
+        self.committer = committer
+        self.root = root
+
+    def __enter__(self) -> "Lake":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.committer.catalog!r}, root={self.root!r})"
+
+    def close(self) -> None:
+        """Lets go of every connection."""
+        self.committer.catalog.close()
+
+    def create_dataset(
+        self,
+        name: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        mirror: bool | str = True,
+        *,
+        location: str | None = None,
+        description: str | None = None,
+    ) -> Dataset:
+        """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``."""
+        _check_name(name)
+        if not isinstance(schema, pa.Schema):
+            message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
+            raise ValidationError("schema", [Violation("schema", message)])
+        if mirror not in (True, False, "fenced"):
+            raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
+        if isinstance(partition_by, str):
+            message = "expected a list of column names, got one text"
+            raise ValidationError("partition_by", [Violation("partition_by", message)])
+        configuration = dict(properties or {})
+        if mirror is not True:
+            configuration[_MIRROR] = str(mirror).lower()
+        metadata = Metadata(
+            id=str(uuid.uuid4()),
+            schema_string=to_delta_json(schema),
+            partition_columns=tuple(partition_by),
+            configuration=configuration,
+            name=name,
+            description=description,
+            created_time=now_ms(),
+        )
+        parameters = {"partitionBy": list(partition_by), "properties": configuration}
+        created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
+        protocol = Protocol(min_reader_version=1, min_writer_version=2)
+        draft = Draft(0, -1, [protocol, metadata], created)
+        problems = draft.settle(None)
+        if problems:
+            raise ValidationError(f"dataset {name!r}", problems)
+        return Dataset(self, self._create(name, location, draft))
+
+    def _create(self, name: str, location: str | None, draft: Draft) -> Head:
+        committer = self.committer
+        queries = committer.catalog.queries
+        commit_id = str(uuid.uuid4())
+        with commit_span(name, draft.description.operation) as record, _name_taken(name):
+            transaction = committer.catalog.begin((), commit_id, committer.timeout)
+            try:
+                taken, locations = transaction.fetch_each(
+                    (queries["table_by_name"], {"name": name}), (queries["locations"], {})
+                )
+                if taken:
+                    raise DatasetExistsError(f"there is already a dataset {name!r}")
+                place = self._place(name, location, {row[0] for row in locations})
+                key = {"name": name, "location": place, "created_at": now_ms()}
+                draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
+                outcome = committer.write(transaction, [draft], [None], commit_id, record)
+                assert not isinstance(outcome, Conflict), "nobody else knows the new table"
+                committer.finish(transaction, [draft], outcome, commit_id, record)
+            finally:
+                transaction.rollback()
+        with committer.catalog.session() as session:
+            return committer.head(session, draft.table_id)
+
+    def _place(self, name: str, location: str | None, taken: set[str]) -> str:
+        """A location that no table ever had: an incarnation's files are never mixed with another's."""
+        if location is not None:
+            place = _absolute(location)
+            for other in taken:
+                if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
+                    raise DatasetExistsError(f"location {place!r} overlaps {other!r}, which belongs to another dataset")
+            return place
+        if self.root is None:
+            raise ConfigurationError("say where the dataset lives: connect with root=…, or create it with location=…")
+        place = f"{self.root}/{quote(name, safe=' -_.')}"
+        return place if place not in taken else f"{place}-{uuid.uuid4().hex[:8]}"
+
+    def dataset(self, name: str) -> Dataset:
+        """The dataset of that name. Raises ``DatasetNotFoundError``."""
+        return Dataset(self, self._head(name))
+
+    def datasets(self) -> list[Dataset]:
+        """All datasets, by name."""
+        catalog = self.committer.catalog
+        with catalog.session() as session:
+            return [Dataset(self, Head(*row)) for row in session.fetch(catalog.queries["live_tables"], {})]
+
+    def rename_dataset(self, name: str, new_name: str) -> Dataset:
+        """Gives a dataset another name. Its location and history stay."""
+        _check_name(new_name)
+        table_id = self._head(name).table_id
+        with _name_taken(new_name):
+            self._alter(table_id, "rename_table", {"name": new_name}, lambda head: head.name == new_name)
+        return self.dataset(new_name)
+
+    def drop_dataset(self, name: str) -> None:
+        """Makes a dataset and its name go away. Its rows stay as a tombstone; no file is deleted."""
+        table_id = self._head(name).table_id
+        self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
+
+    def txn_version(self, table: str, app_id: str) -> int | None:
+        """The last version that an application recorded with its writes, or None."""
+        head = self._head(table)
+        catalog = self.committer.catalog
+        key = {"table_id": head.table_id, "app_id": app_id, "version": head.version}
+        with catalog.session() as session:
+            rows = session.fetch(catalog.queries["txn_version"], key)
+        return int(rows[0][0]) if rows else None
+
+    def commit_status(self, commit_id: str) -> list[CommitResult]:
+        """Where a commit stands: one result for each table that it touched, none if it did not happen and never will.
+
+        Waits for a commit that is still under way.
+        """
+        try:
+            known = str(uuid.UUID(commit_id))
+        except (ValueError, AttributeError, TypeError):
+            raise ValidationError("commit id", [Violation(repr(commit_id), "is not a commit's id")]) from None
+        return self.committer.status(known)
+
+    def _head(self, name: str) -> Head:
+        catalog = self.committer.catalog
+        with catalog.session() as session:
+            rows = session.fetch(catalog.queries["table_by_name"], {"name": name}) if isinstance(name, str) else []
+        if not rows:
+            raise DatasetNotFoundError(f"there is no dataset {name!r} in {catalog!r}")
+        return Head(*rows[0])
+
+    def _alter(self, table_id: int, statement: str, values: dict[str, Any], happened: Callable[[Head], bool]) -> None:
+        """Changes a table's own row under its lock, so that no commit runs at the same time."""
+        catalog = self.committer.catalog
+        commit_id = str(uuid.uuid4())
+        transaction = catalog.begin([table_id], commit_id, self.committer.timeout)
+        try:
+            self.committer.locked_head(transaction, table_id)
+            self._check_new_name(transaction, values.get("name"))
+            transaction.execute(catalog.queries[statement], {"table_id": table_id, **values})
+            transaction.commit()
+        except OutcomeUnknown as lost:
+            with catalog.settled(commit_id, self.committer.timeout) as session:
+                rows = session.fetch(catalog.queries["table_by_id"], {"table_id": table_id})
+            if not happened(Head(*rows[0])):
+                raise DatabaseError(f"the database was lost and nothing was changed: {lost}") from lost
+        finally:
+            transaction.rollback()
+
+    def _check_new_name(self, transaction: Transaction, name: str | None) -> None:
+        if name is not None and transaction.fetch(self.committer.catalog.queries["table_by_name"], {"name": name}):
+            raise DatasetExistsError(f"there is already a dataset {name!r}")
+
+
+class _name_taken:
+    """Turns the database's word that a name or location is taken into ours: two creators may come at once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, DatabaseError):
+            if error.constraint == "dl_tables_live_name":
+                raise DatasetExistsError(f"there is already a dataset {self._name!r}") from error
+            if error.constraint == "dl_tables_location":
+                raise DatasetExistsError(f"the location of {self._name!r} was just taken: try again") from error
+
+
+def _check_name(name: str) -> None:
+    problem = name_problem(name) if isinstance(name, str) else "expected a text"
+    if problem:
+        raise ValidationError("dataset name", [Violation(repr(name), problem)])
+
+
+def _root(url: str, root: str | os.PathLike[str] | None) -> str | None:
+    if root is None:
+        if url.startswith("postgres"):
+            return None
+        root = Path(url.partition(":///")[2] or ".").parent
+    place = _absolute(os.fspath(root))
+    if "://" not in place:
+        try:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"cannot create the root directory {place}: {error.strerror}") from error
+        if not os.access(place, os.W_OK):
+            raise ConfigurationError(f"the root directory {place} is not writable")
+    return place
+
+
+def _absolute(location: str) -> str:
+    if not location:
+        raise ConfigurationError("a location is a path or a URI, not an empty text")
+    if "://" in location:
+        return location.rstrip("/")
+    return str(Path(location).absolute())

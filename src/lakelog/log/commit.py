@@ -1,0 +1,318 @@
+"""The one way in which anything is ever committed.
+
+A commit is a list of drafts, one per table. Inside one database transaction, always in this order: take the tables'
+locks, read and compare their heads, insert the version, insert the actions, move the heads by one, commit.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakelog.actions import _encode as encode_json
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.errors import (
+    CommitOutcomeUnknown,
+    DatabaseError,
+    DatasetNotFoundError,
+    LakelogError,
+    ValidationError,
+    VersionConflict,
+    Violation,
+)
+from lakelog.log.draft import Draft
+from lakelog.log.removes import LiveFile
+from lakelog.log.state import Head, States, TableState
+from lakelog.telemetry import CommitRecord, commit_span
+
+_LOOKED_UP = 8192
+"""Paths that one statement looks up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """A commit that stands, on one table."""
+
+    table_id: int
+    table: str
+    version: int
+    committed_at: int
+    commit_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A race that was lost: a result, not an error."""
+
+    table: str
+    table_id: int
+    expected: int
+    actual: int
+
+    def error(self) -> VersionConflict:
+        return VersionConflict(self.table, self.table_id, self.expected, self.actual)
+
+
+Outcome = list[CommitResult] | Conflict
+
+
+class Committer:
+    """Commits drafts to a catalog. Never retries."""
+
+    def __init__(self, catalog: Catalog, timeout: float) -> None:
+        self.catalog = catalog
+        self.states = States(catalog)
+        self.timeout = timeout
+
+    def commit(self, drafts: Sequence[Draft]) -> Outcome:
+        """All drafts or none. Raises ``ValidationError`` before anything is locked where it can."""
+        commit_id = str(uuid.uuid4())
+        with commit_span(_names(drafts), drafts[0].description.operation) as record:
+            bases: list[TableState | None] = []
+            for draft in drafts:
+                base = self._base(draft)
+                if isinstance(base, Conflict):
+                    record.outcome = "conflict"
+                    return base
+                bases.append(base)
+            transaction = self.catalog.begin([draft.table_id for draft in drafts], commit_id, self.timeout)
+            try:
+                outcome = self.write(transaction, drafts, bases, commit_id, record)
+                if isinstance(outcome, Conflict):
+                    record.outcome = "conflict"
+                    return outcome
+                return self.finish(transaction, drafts, outcome, commit_id, record)
+            finally:
+                transaction.rollback()
+
+    def write(
+        self,
+        transaction: Transaction,
+        drafts: Sequence[Draft],
+        bases: Sequence[TableState | None],
+        commit_id: str,
+        record: CommitRecord,
+    ) -> Outcome:
+        """Everything between the locks and COMMIT."""
+        heads, live = self._look(transaction, drafts)
+        record.waited = transaction.waited
+        for draft, head in zip(drafts, heads, strict=True):
+            if head.version != draft.expected:
+                return Conflict(head.name, head.table_id, draft.expected, head.version)
+        problems = [
+            problem for draft, found in zip(drafts, live, strict=True) for problem in _live_problems(draft, found)
+        ]
+        problems += self._txn_problems(transaction, drafts)
+        if problems:
+            raise ValidationError("commit", problems)
+        return [
+            self._write_table(transaction, draft, base, head, found, commit_id, record)
+            for draft, base, head, found in zip(drafts, bases, heads, live, strict=True)
+        ]
+
+    def finish(
+        self,
+        transaction: Transaction,
+        drafts: Sequence[Draft],
+        results: list[CommitResult],
+        commit_id: str,
+        record: CommitRecord,
+    ) -> list[CommitResult]:
+        """COMMIT, and the answer to the question whether it happened."""
+        try:
+            transaction.commit()
+        except OutcomeUnknown as lost:
+            record.outcome = "unknown"
+            if not self._stands(commit_id, [result.table for result in results], str(lost)):
+                record.outcome = "error"
+                raise DatabaseError(
+                    f"the database was lost while it was committing {commit_id}, and has rolled it back: nothing was "
+                    f"committed, and the commit may be repeated. Cause: {lost}"
+                ) from lost
+        record.outcome = "committed"
+        for draft in drafts:
+            self.states.put(draft.state)
+        return results
+
+    def status(self, commit_id: str) -> list[CommitResult]:
+        """Where a commit stands: one result for each table, none if it does not and never will."""
+        with self.catalog.settled(commit_id, self.timeout) as session:
+            rows = session.fetch(self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
+        return [
+            CommitResult(table_id=table_id, table=name, version=version, committed_at=committed_at, commit_id=commit_id)
+            for table_id, name, version, committed_at in rows
+        ]
+
+    def head(self, session: Session, table_id: int) -> Head:
+        """A live table's head. Raises ``DatasetNotFoundError``."""
+        return _live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
+
+    def locked_head(self, transaction: Transaction, table_id: int) -> Head:
+        """A live table's head, whose lock is held. Raises ``DatasetNotFoundError``."""
+        return _live_head(transaction.fetch(self.catalog.queries["lock_head"], {"table_id": table_id}), table_id)
+
+    def _base(self, draft: Draft) -> TableState | Conflict | None:
+        """The state that a draft builds on, against which it is checked here, outside of any lock."""
+        base = self.states.known(draft.table_id, draft.expected)
+        if base is None:
+            with self.catalog.session() as session:
+                head = self.head(session, draft.table_id)
+                if head.version != draft.expected:
+                    return Conflict(head.name, head.table_id, draft.expected, head.version)
+                base = self.states.of_head(session, head) if head.version >= 0 else None
+        problems = draft.settle(base)
+        if problems:
+            with self.catalog.session() as session:
+                head = self.head(session, draft.table_id)
+            if head.version != draft.expected:
+                return Conflict(head.name, head.table_id, draft.expected, head.version)
+            raise ValidationError(f"commit to {head.name!r}", problems)
+        return base
+
+    def _look(self, transaction: Transaction, drafts: Sequence[Draft]) -> tuple[list[Head], list[dict[str, LiveFile]]]:
+        """Heads under the locks, and the live rows of the paths that the drafts touch, in one round trip if it can."""
+        queries = self.catalog.queries
+        asked: list[tuple[str, dict[str, Any]]] = []
+        shares: list[int] = []
+        for draft in drafts:
+            asked.append((queries["lock_head"], {"table_id": draft.table_id}))
+            before = len(asked)
+            asked += [
+                (queries["live_paths"], {"table_id": draft.table_id, "paths": paths}) for paths in _path_lists(draft)
+            ]
+            shares.append(len(asked) - before)
+        answers = iter(transaction.fetch_each(*asked))
+        heads: list[Head] = []
+        live: list[dict[str, LiveFile]] = []
+        for draft, share in zip(drafts, shares, strict=True):
+            heads.append(_live_head(next(answers), draft.table_id))
+            live.append({path: LiveFile(*rest) for _ in range(share) for path, *rest in next(answers)})
+        return heads, live
+
+    def _txn_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
+        """An application's progress never goes back, and never stands still."""
+        asked = [(draft, txn) for draft in drafts for txn in draft.txns]
+        if not asked:
+            return []
+        statement = self.catalog.queries["txn_version"]
+        answers = transaction.fetch_each(
+            *(
+                (statement, {"table_id": draft.table_id, "app_id": txn.app_id, "version": draft.expected})
+                for draft, txn in asked
+            )
+        )
+        return [
+            Violation(
+                f"txn {txn.app_id}", f"version {txn.version} is not after {rows[0][0]}, which is already committed"
+            )
+            for (_, txn), rows in zip(asked, answers, strict=True)
+            if rows and rows[0][0] >= txn.version
+        ]
+
+    def _write_table(
+        self,
+        transaction: Transaction,
+        draft: Draft,
+        base: TableState | None,
+        head: Head,
+        live: dict[str, LiveFile],
+        commit_id: str,
+        record: CommitRecord,
+    ) -> CommitResult:
+        queries = self.catalog.queries
+        committed_at = max(now_ms(), head.committed_at + 1)
+        description = draft.description
+        version_row = (
+            draft.table_id,
+            draft.version,
+            committed_at,
+            commit_id,
+            description.committer,
+            description.operation,
+            encode_json(description.operation_parameters),
+            encode_json(description.extra) if description.extra else None,
+        )
+        transaction.insert("dl_table_versions", [version_row])
+        key = {"table_id": draft.table_id, "version": draft.version}
+        if len(draft.removes):
+            removed = draft.removes.rows(draft.table_id, draft.version, committed_at, live)
+            transaction.insert("dl_remove_files", removed)
+            transaction.execute(queries["close_removed"], key)
+            record.rows["dl_remove_files"] = len(draft.removes)
+        removed_paths = set(draft.removes.paths) if live else set()
+        for path, file in live.items():
+            if path not in removed_paths:
+                replaced = {"table_id": draft.table_id, "version": file.version, "ordinal": file.ordinal}
+                transaction.execute(queries["close_file"], {**replaced, "removed_version": draft.version})
+        for table, rows in draft.rows(base):
+            transaction.insert(table, rows)
+            record.rows[table] = record.rows.get(table, 0) + len(rows)
+        transaction.execute(
+            queries["advance_head"],
+            {
+                **key,
+                "committed_at": committed_at,
+                "metadata_version": draft.state.metadata.version,
+                "protocol_version": draft.state.protocol_version,
+            },
+        )
+        return CommitResult(
+            table_id=draft.table_id,
+            table=head.name,
+            version=draft.version,
+            committed_at=committed_at,
+            commit_id=commit_id,
+        )
+
+    def _stands(self, commit_id: str, tables: list[str], cause: str) -> bool:
+        try:
+            return bool(self.status(commit_id))
+        except LakelogError as error:
+            raise CommitOutcomeUnknown(commit_id, tables, f"{cause}; {error}") from error
+
+
+def _path_lists(draft: Draft) -> Iterator[list[str]]:
+    """The paths that a draft touches, in lists that a statement can take."""
+    few: list[str] = []
+    for paths in (draft.removes.paths, draft.adds.paths):
+        for start in range(0, len(paths), _LOOKED_UP):
+            part = paths[start : start + _LOOKED_UP]
+            part = part if isinstance(part, list) else part.to_pylist()
+            if len(part) < _LOOKED_UP and len(few) < _LOOKED_UP:
+                few += part
+            else:
+                yield part
+    if few:
+        yield list(dict.fromkeys(few))
+
+
+def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violation]:
+    """Removes of files that are not live, and adds of live files that need a remove first."""
+    if len(draft.removes):
+        for path, vector in draft.removes.vectors.items():
+            if path not in live:
+                yield Violation(f"remove {path}", f"is not a live file at version {draft.expected}")
+            elif live[path].vector != vector:
+                yield Violation(f"remove {path}", f"has deletion vector {vector}, the live file {live[path].vector}")
+    if live and draft.adds.count:
+        removed = set(draft.removes.paths)
+        vectors = draft.adds.vectors
+        added = set(draft.adds.paths if isinstance(draft.adds.paths, list) else draft.adds.paths.to_pylist())
+        for path, file in live.items():
+            if path in added and path not in removed and file.vector != vectors.get(path):
+                yield Violation(
+                    f"add {path}", "is live with another deletion vector: remove that one in the same commit"
+                )
+
+
+def _live_head(rows: list[tuple[Any, ...]], table_id: int) -> Head:
+    if not rows:
+        raise DatasetNotFoundError(f"there is no dataset with id {table_id}")
+    head = Head(*rows[0])
+    if head.dropped_at is not None:
+        raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
+    return head
+
+
+def _names(drafts: Sequence[Draft]) -> str:
+    return ", ".join(str(draft.table_id) for draft in drafts)

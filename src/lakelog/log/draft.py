@@ -1,0 +1,259 @@
+"""A table's commit before it happens: what the caller wants, checked against the version that it builds on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakelog.actions import (
+    Action,
+    AddFile,
+    CdcFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    json_problem,
+    text_problem,
+)
+from lakelog.actions import _encode as encode_json
+from lakelog.catalog.base import Row, Rows
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.features import upgrade_problems
+from lakelog.log.few_files import FewFiles
+from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
+from lakelog.log.many_files import ManyFiles
+from lakelog.log.removes import Removes
+from lakelog.log.state import TableMetadata, TableState
+from lakelog.log.validate import validate_actions
+from lakelog.schema import to_bytes
+
+FEW = 200
+"""Up to this many files, plain Python is faster than Arrow."""
+
+_LARGEST = 2**63 - 1
+
+Input = Action | AddFiles | RemoveFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What ``dl_table_versions`` says about a commit."""
+
+    operation: str = "WRITE"
+    operation_parameters: Mapping[str, Any]
+    committer: str | None = None
+    extra: Mapping[str, Any]
+
+    def problems(self) -> list[Violation]:
+        found = []
+        for name in ("operation", "committer"):
+            value = getattr(self, name)
+            if value is None and name == "committer":
+                continue
+            if not isinstance(value, str) or not value or len(value) > 255:
+                found.append(Violation(name, "expected a text of 1 to 255 characters"))
+            elif problem := text_problem(value):
+                found.append(Violation(name, problem))
+        for name in ("operation_parameters", "extra"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping):
+                found.append(Violation(name, "expected a mapping"))
+            elif problem := json_problem(value):
+                found.append(Violation(name, problem))
+        return found
+
+
+class Draft:
+    """One table's part of a commit.
+
+    The constructor checks what needs no state and raises ``ValidationError`` with everything it found. ``settle``
+    checks the rest against the state that the draft builds on; it needs no lock.
+    """
+
+    def __init__(
+        self,
+        table_id: int,
+        expected: int,
+        actions: Sequence[Input],
+        description: Description,
+        row_groups: Sequence[RowGroup] | pa.Table = (),
+    ) -> None:
+        self.table_id = table_id
+        self.expected = expected
+        self.version = expected + 1
+        self.metadata: TableMetadata
+        single: list[Any] = []
+        many_adds: list[AddFiles] = []
+        many_removes: list[RemoveFiles] = []
+        for action in actions:
+            if isinstance(action, AddFiles):
+                many_adds.append(action)
+            elif isinstance(action, RemoveFiles):
+                many_removes.append(action)
+            else:
+                single.append(action)
+        problems = description.problems()
+        if not isinstance(expected, int) or isinstance(expected, bool) or not -1 <= expected < _LARGEST:
+            problems.append(Violation("version", f"expected an integer from 0 to 2^63-1, got {expected + 1!r}"))
+        problems += validate_actions(single, creating=self.version == 0)
+        if len(many_adds) > 1 or len(many_removes) > 1:
+            problems.append(Violation("actions", "at most one AddFiles and one RemoveFiles in a commit"))
+        adds = [action for action in single if isinstance(action, AddFile)]
+        removes = [action for action in single if isinstance(action, RemoveFile)]
+        if many_adds and adds:
+            problems.append(Violation("actions", "AddFiles and AddFile do not go together in one commit"))
+        if many_removes and removes:
+            problems.append(Violation("actions", "RemoveFiles and RemoveFile do not go together in one commit"))
+        if problems:
+            raise ValidationError("commit", problems)
+        self.adds: FewFiles | ManyFiles
+        if many_adds or len(adds) > FEW or isinstance(row_groups, pa.Table):
+            self.adds = ManyFiles(many_adds[0] if many_adds else AddFiles.of(adds), _group_table(row_groups))
+        else:
+            self.adds = FewFiles(adds, row_groups)
+        self.removes = Removes(many_removes[0] if many_removes else removes)
+        self.new_metadata = next((action for action in single if isinstance(action, Metadata)), None)
+        self.new_protocol = next((action for action in single if isinstance(action, Protocol)), None)
+        self.txns = [action for action in single if isinstance(action, Txn)]
+        self._domains = [action for action in single if isinstance(action, DomainMetadata)]
+        self._cdc = [action for action in single if isinstance(action, CdcFile)]
+        info = next((action for action in single if isinstance(action, CommitInfo)), None)
+        self.description = description if info is None else _described(description, info)
+        if self.version == 0 and self.new_protocol is None:
+            self.new_protocol = Protocol(min_reader_version=1, min_writer_version=2)
+
+    def settle(self, state: TableState | None) -> list[Violation]:
+        """Takes the state that the draft builds on (None before version 0) and says what contradicts it."""
+        found: list[Violation] = []
+        if self.new_metadata is None:
+            assert state is not None, "version 0 has metadata"
+            self.metadata = state.metadata
+        else:
+            self.metadata = self._next_metadata(self.new_metadata, state)
+        if self.new_protocol is not None and state is not None:
+            found += [Violation("protocol", text) for text in upgrade_problems(state.protocol, self.new_protocol)]
+        self.protocol = self.new_protocol or (state.protocol if state else None)
+        self._protocol_version = self.version if self.new_protocol or state is None else state.protocol_version
+        if state is not None and state.metadata.action.configuration.get("delta.appendOnly") == "true":
+            found += self.removes.append_only_problems()
+        return found + self.adds.problems(self.metadata)
+
+    def _next_metadata(self, action: Metadata, state: TableState | None) -> TableMetadata:
+        schema_version = 0
+        if state is not None:
+            schema_version = state.metadata.schema_version
+            unchanged = TableMetadata(self.version, action, schema_version).schema.equals(
+                state.metadata.schema, check_metadata=True
+            )
+            schema_version += not unchanged
+        return TableMetadata(self.version, action, schema_version)
+
+    @property
+    def state(self) -> TableState:
+        """What the table is once the draft is committed."""
+        assert self.protocol is not None
+        return TableState(self.table_id, self.version, self.metadata, self._protocol_version, self.protocol)
+
+    def rows(self, state: TableState | None) -> Iterator[tuple[str, Rows]]:
+        """The rows of every catalog table but ``dl_table_versions`` and ``dl_remove_files``."""
+        table_id, version = self.table_id, self.version
+        if self.new_metadata is not None:
+            yield "dl_metadata_updates", [_metadata_row(table_id, version, self.metadata)]
+            if state is None or state.metadata.schema_version != self.metadata.schema_version:
+                schema = to_bytes(self.metadata.schema)
+                yield "schema_versions", [(table_id, self.metadata.schema_version, schema, version, None)]
+        if self.new_protocol is not None:
+            yield "dl_protocol_updates", [_protocol_row(table_id, version, self.new_protocol)]
+        if self.txns:
+            yield (
+                "dl_txn_actions",
+                [(table_id, txn.app_id, version, txn.version, txn.last_updated, _text(txn.extra)) for txn in self.txns],
+            )
+        if self._domains:
+            yield (
+                "dl_domain_metadata",
+                [
+                    (table_id, each.domain, version, each.configuration, each.removed, _text(each.extra))
+                    for each in self._domains
+                ],
+            )
+        if self._cdc:
+            yield (
+                "dl_cdc_files",
+                [
+                    (
+                        table_id,
+                        version,
+                        ordinal,
+                        each.path,
+                        each.size,
+                        encode_json(each.partition_values),
+                        None if each.tags is None else encode_json(each.tags),
+                        _text(each.extra),
+                    )
+                    for ordinal, each in enumerate(self._cdc)
+                ],
+            )
+        yield from self.adds.rows(table_id, version, self.metadata)
+
+
+def _group_table(row_groups: Sequence[RowGroup] | pa.Table) -> Any | None:
+    if isinstance(row_groups, pa.Table):
+        return row_groups
+    if not row_groups:
+        return None
+    names = ("path", "row_group", "row_count", "byte_size", "stats")
+    return pa.table({name: [getattr(group, name) for group in row_groups] for name in names})
+
+
+def _described(description: Description, info: CommitInfo) -> Description:
+    """A CommitInfo among the actions says what the arguments leave open."""
+    said = info.to_dict()
+    operation = said.pop("operation", None)
+    parameters = said.pop("operationParameters", None)
+    for settled_by_the_log in ("timestamp", "txnId", "inCommitTimestamp"):
+        said.pop(settled_by_the_log, None)
+    return replace(
+        description,
+        operation=operation or description.operation,
+        operation_parameters={**(parameters or {}), **description.operation_parameters},
+        extra={**said, **description.extra},
+    )
+
+
+def _metadata_row(table_id: int, version: int, metadata: TableMetadata) -> Row:
+    action = metadata.action
+    return (
+        table_id,
+        version,
+        action.id,
+        action.name,
+        action.description,
+        encode_json({"provider": action.format_provider, "options": action.format_options}),
+        action.schema_string,
+        encode_json(list(action.partition_columns)),
+        encode_json(action.configuration),
+        action.created_time,
+        metadata.schema_version,
+        _text(action.extra),
+    )
+
+
+def _protocol_row(table_id: int, version: int, protocol: Protocol) -> Row:
+    return (
+        table_id,
+        version,
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        None if protocol.reader_features is None else encode_json(list(protocol.reader_features)),
+        None if protocol.writer_features is None else encode_json(list(protocol.writer_features)),
+        _text(protocol.extra),
+    )
+
+
+def _text(extra: Mapping[str, Any]) -> str | None:
+    return encode_json(extra) if extra else None

@@ -1,0 +1,143 @@
+"""The rows that a handful of added files become: plain Python, since Arrow costs more than it saves here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lakelog.actions import AddFile, loads_strict
+from lakelog.catalog.base import Row
+from lakelog.errors import Violation
+from lakelog.log.bounds import bounds_of, kind_of, partition_bounds
+from lakelog.log.files import RowGroup, add_values
+from lakelog.log.state import TableMetadata
+
+WITHOUT_STATISTICS = ("", float("inf"), float("-inf"), "")
+"""column_name, span, min_num and min_text of the row that makes every search keep a file without statistics."""
+
+
+class FewFiles:
+    """Added files and their row groups, checked and turned into rows one by one."""
+
+    def __init__(self, adds: Sequence[AddFile], row_groups: Sequence[RowGroup]) -> None:
+        self._adds = adds
+        self._row_groups = row_groups
+        self._stats: list[dict[str, Any]] = [loads_strict(add.stats) if add.stats is not None else {} for add in adds]
+        self.count = len(adds)
+
+    @property
+    def paths(self) -> list[str]:
+        return [add.path for add in self._adds]
+
+    @property
+    def vectors(self) -> dict[str, str | None]:
+        """The identity of each file's deletion vector."""
+        return {add.path: add.deletion_vector.unique_id if add.deletion_vector else None for add in self._adds}
+
+    def problems(self, metadata: TableMetadata) -> list[Violation]:
+        """What contradicts the table's metadata, or the files' own row groups."""
+        found: list[Violation] = []
+        kinds = {leaf.path[0]: kind_of(leaf.type) for leaf in metadata.indexed if len(leaf.path) == 1}
+        columns = metadata.partition_columns
+        for add in self._adds:
+            if add.partition_values.keys() != set(columns):
+                found.append(Violation(f"add {add.path}", partition_key_problem(add.partition_values, columns)))
+                continue
+            found += [
+                Violation(f"add {add.path}", f"partition value {value!r} is not a value of column {name!r}")
+                for name, value in add.partition_values.items()
+                if (kind := kinds.get(name)) is not None and partition_bounds(kind, value, None) is None
+            ]
+        return found + (self._row_group_problems() if self._row_groups else [])
+
+    def _row_group_problems(self) -> list[Violation]:
+        found: list[Violation] = []
+        rows = {add.path: stats.get("numRecords") for add, stats in zip(self._adds, self._stats, strict=True)}
+        sums: dict[str, int] = {}
+        seen: set[tuple[str, int]] = set()
+        for group in self._row_groups:
+            where = f"row group {group.row_group} of {group.path}"
+            if group.path not in rows:
+                found.append(Violation(where, "belongs to a file that this commit does not add"))
+            if (group.path, group.row_group) in seen:
+                found.append(Violation(where, "is there twice"))
+            if min(group.row_group, group.row_count, group.byte_size or 0) < 0:
+                found.append(Violation(where, "has a negative number"))
+            seen.add((group.path, group.row_group))
+            sums[group.path] = sums.get(group.path, 0) + group.row_count
+        for path, total in sums.items():
+            expected = rows.get(path)
+            if expected is not None and expected != total:
+                found.append(
+                    Violation(f"add {path}", f"has {expected} rows by its statistics and {total} by its row groups")
+                )
+        return found
+
+    def rows(self, table_id: int, version: int, metadata: TableMetadata) -> Iterator[tuple[str, list[Row]]]:
+        """The rows of each catalog table."""
+        added: list[Row] = []
+        partitions: list[Row] = []
+        bounds: list[Row] = []
+        sums = self._row_sums()
+        for ordinal, (add, stats) in enumerate(zip(self._adds, self._stats, strict=True)):
+            count = stats.get("numRecords", sums.get(add.path))
+            *values, extra = add_values(add, count)
+            added.append((table_id, version, ordinal, *values, metadata.schema_version, extra))
+            partitions += [(table_id, version, ordinal, key, value) for key, value in add.partition_values.items()]
+            bounds += self._bounds((table_id, version, ordinal), add, stats, count, metadata)
+        if added:
+            yield "dl_add_files", added
+        if self._row_groups:
+            yield "row_groups", self._group_rows(table_id, version)
+        if partitions:
+            yield "partitions", partitions
+        if bounds:
+            yield "column_stats", bounds
+
+    def _row_sums(self) -> dict[str, int]:
+        sums: dict[str, int] = {}
+        for group in self._row_groups:
+            sums[group.path] = sums.get(group.path, 0) + group.row_count
+        return sums
+
+    def _group_rows(self, table_id: int, version: int) -> list[Row]:
+        ordinals = {add.path: ordinal for ordinal, add in enumerate(self._adds)}
+        return [
+            (table_id, version, ordinals[group.path], group.row_group, group.row_count, group.byte_size, group.stats)
+            for group in self._row_groups
+        ]
+
+    @staticmethod
+    def _bounds(
+        key: tuple[int, int, int], add: AddFile, stats: Mapping[str, Any], count: int | None, metadata: TableMetadata
+    ) -> Iterator[Row]:
+        table_id, version, ordinal = key
+        lows, highs, nulls = stats.get("minValues", {}), stats.get("maxValues", {}), stats.get("nullCount", {})
+        if not (lows or highs or nulls):
+            name, span, min_num, min_text = WITHOUT_STATISTICS
+            yield (table_id, name, span, min_num, min_text, version, ordinal, float("inf"), None, None)
+        for leaf in metadata.indexed:
+            kind = kind_of(leaf.type)
+            if kind is None:
+                continue
+            if leaf.path[0] in add.partition_values:
+                bounds = partition_bounds(kind, add.partition_values[leaf.path[0]], count)
+                assert bounds is not None, "checked by problems()"
+            elif lows or highs or nulls:
+                null_count = _dig(nulls, leaf.path)
+                null_count = null_count if isinstance(null_count, int) else None
+                bounds = bounds_of(kind, _dig(lows, leaf.path), _dig(highs, leaf.path), null_count, count)
+            else:
+                continue
+            span, min_num, min_text, max_num, max_text, null_count = bounds
+            yield (table_id, leaf.name, span, min_num, min_text, version, ordinal, max_num, max_text, null_count)
+
+
+def partition_key_problem(values: Mapping[str, Any], columns: Sequence[str]) -> str:
+    return f"has partition values for {sorted(values)}, but the table is partitioned by {list(columns)}"
+
+
+def _dig(tree: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(part)
+    return tree

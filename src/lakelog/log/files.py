@@ -1,0 +1,161 @@
+"""Files and row groups as they come from a caller: a few as values, thousands as Arrow tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import AddFile
+from lakelog.actions import _encode as encode_json
+from lakelog.errors import ValidationError, Violation
+
+_TEXT, _INT = pa.string(), pa.int64()
+
+ADD_COLUMNS: dict[str, Any] = {
+    "path": _TEXT,
+    "size": _INT,
+    "partition_values": _TEXT,
+    "stats": _TEXT,
+    "row_count": _INT,
+    "modification_time": _INT,
+    "data_change": pa.bool_(),
+    "tags": _TEXT,
+    "deletion_vector": _TEXT,
+    "base_row_id": _INT,
+    "default_row_commit_version": _INT,
+    "extra": _TEXT,
+}
+REMOVE_COLUMNS: dict[str, Any] = {
+    "path": _TEXT,
+    "deletion_timestamp": _INT,
+    "data_change": pa.bool_(),
+    "extended_file_metadata": pa.bool_(),
+    "partition_values": _TEXT,
+    "size": _INT,
+    "stats": _TEXT,
+    "tags": _TEXT,
+    "deletion_vector": _TEXT,
+    "base_row_id": _INT,
+    "default_row_commit_version": _INT,
+    "extra": _TEXT,
+}
+ROW_GROUP_COLUMNS: dict[str, Any] = {
+    "path": _TEXT,
+    "row_group": pa.int32(),
+    "row_count": _INT,
+    "byte_size": _INT,
+    "stats": _TEXT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AddFiles:
+    """Many added files as an Arrow table with one row per file.
+
+    ``path`` and ``size`` are required. ``partition_values`` is JSON text or a map of strings; ``stats``, ``tags``,
+    ``deletion_vector`` and ``extra`` are JSON text in Delta's spelling. Columns that are not there take the defaults
+    of ``AddFile``.
+    """
+
+    table: Any
+
+    @classmethod
+    def of(cls, adds: Sequence[AddFile]) -> "AddFiles":
+        """The same files, from their actions."""
+        columns: dict[str, list[Any]] = {name: [] for name in ADD_COLUMNS}
+        for add in adds:
+            for name, value in zip(ADD_COLUMNS, add_values(add, None), strict=True):
+                columns[name].append(value)
+        return cls(pa.table(columns, pa.schema(list(ADD_COLUMNS.items()))))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFiles:
+    """Many removed files as an Arrow table with one row per file: ``path``, and whatever else ``RemoveFile`` has."""
+
+    table: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """A row group of a file that the same commit adds. ``stats`` is JSON text in the shape of a file's statistics."""
+
+    path: str
+    row_group: int
+    row_count: int
+    byte_size: int | None = None
+    stats: str | None = None
+
+
+def add_values(add: AddFile, rows: int | None) -> tuple[Any, ...]:
+    """The values of ``ADD_COLUMNS`` for one file."""
+    extra = {**add.extra, "clusteringProvider": add.clustering_provider} if add.clustering_provider else add.extra
+    return (
+        add.path,
+        add.size,
+        encode_json(add.partition_values),
+        add.stats,
+        rows,
+        add.modification_time,
+        add.data_change,
+        None if add.tags is None else encode_json(add.tags),
+        None if add.deletion_vector is None else encode_json(add.deletion_vector.to_dict()),
+        add.base_row_id,
+        add.default_row_commit_version,
+        encode_json(extra) if extra else None,
+    )
+
+
+def conformed(table: Any, columns: dict[str, Any], required: Sequence[str], what: str) -> Any:
+    """The table with exactly these columns and types; what is missing is null. Raises ``ValidationError``."""
+    if not isinstance(table, pa.Table):
+        raise ValidationError(what, [Violation(what, f"expected a pyarrow.Table, got {type(table).__name__}")])
+    problems = [
+        Violation(f"{what}.{name}", f"is not one of {', '.join(columns)}")
+        for name in table.column_names
+        if name not in columns
+    ]
+    problems += [
+        Violation(f"{what}.{name}", "is a required column") for name in required if name not in table.column_names
+    ]
+    if len(set(table.column_names)) < len(table.column_names):
+        problems.append(Violation(what, "has two columns of the same name"))
+    if problems:
+        raise ValidationError(what, problems)
+    arrays = []
+    for name, kind in columns.items():
+        if name not in table.column_names:
+            arrays.append(pa.nulls(table.num_rows, kind))
+            continue
+        try:
+            arrays.append(_cast(table.column(name), kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            problems.append(Violation(f"{what}.{name}", f"cannot be read as {kind}: {error}"))
+    problems += [
+        Violation(f"{what}.{name}", f"is null in {table.column(name).null_count} rows")
+        for name in required
+        if table.column(name).null_count
+    ]
+    if problems:
+        raise ValidationError(what, problems)
+    return pa.table(arrays, pa.schema(list(columns.items())))
+
+
+def _cast(column: Any, kind: Any) -> Any:
+    if pa.types.is_map(column.type) and kind == _TEXT:
+        return pa.chunked_array(
+            [
+                pa.array([None if value is None else encode_json(dict(value)) for value in chunk.to_pylist()], _TEXT)
+                for chunk in column.chunks
+            ],
+            _TEXT,
+        )
+    return column if column.type == kind else column.cast(kind)
+
+
+def repeated_paths(paths: Any) -> list[str]:
+    """The paths that occur more than once."""
+    counts = pc.value_counts(paths)
+    return [entry["values"] for entry in counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()]

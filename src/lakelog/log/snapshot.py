@@ -1,0 +1,195 @@
+"""Reading the log: a table at one version, and what happened between two."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.catalog.base import Row
+from lakelog.catalog.tables import TABLES
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.commit import Committer
+from lakelog.log.predicate import Everything, Nothing, parse
+from lakelog.log.prune import KeyQuery, Plan, bind, columns_of
+from lakelog.log.prune_row_groups import matching
+from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
+from lakelog.schema import leaf_columns
+
+FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
+"""What ``Snapshot.files`` gives: the version and ordinal that name a file, and everything that the log says of it."""
+
+REMOVED_SCHEMA = TABLES["dl_remove_files"].remove(0)
+ROW_GROUP_SCHEMA = TABLES["row_groups"].remove(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """An entry of a table's history."""
+
+    version: int
+    timestamp: datetime
+    operation: str
+    operation_parameters: Mapping[str, Any]
+    committer: str | None
+    commit_id: str
+    extra: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Row) -> "Commit":
+        version, committed_at, commit_id, committer, operation, parameters, extra = row
+        return cls(
+            version=version,
+            timestamp=moment(committed_at),
+            operation=operation,
+            operation_parameters=json.loads(parameters),
+            committer=committer,
+            commit_id=str(commit_id),
+            extra=json.loads(extra) if extra else {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What the commits of a range of versions did. ``added`` and ``removed`` are Arrow tables of files."""
+
+    from_version: int
+    to_version: int
+    commits: Sequence[Commit]
+    added: Any
+    removed: Any
+
+
+class Snapshot:
+    """A table at one version. Immutable: later commits do not change what it gives."""
+
+    def __init__(self, committer: Committer, head: Head, state: TableState) -> None:
+        self._committer = committer
+        self._head = head
+        self._state = state
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self._head.name!r}, version={self.version})"
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema."""
+        return self._state.metadata.schema
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._state.metadata.action
+
+    @property
+    def protocol(self) -> Protocol:
+        return self._state.protocol
+
+    def files(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``."""
+        schema = _selected(FILE_SCHEMA, columns)
+        return self._fetch("live_files", "kept_files", schema, self._plan(where))
+
+    def row_groups(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
+        schema = _selected(ROW_GROUP_SCHEMA, columns)
+        plan = self._plan(where)
+        table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan)
+        if not isinstance(plan, Everything | Nothing) and table.num_rows:
+            table = table.filter(matching(table.column("stats"), plan, self._state.metadata))
+        return table.select(schema.names)
+
+    def _plan(self, where: str | None) -> Plan:
+        if where is None:
+            return Everything()
+        metadata = self._state.metadata
+        names = {leaf.name: leaf.type for leaf in leaf_columns(metadata.schema)}
+        names |= {field.name: field.type for field in metadata.schema if field.name not in names}
+        predicate = parse(where, names)
+        if isinstance(predicate, Everything | Nothing):
+            return predicate
+        return bind(predicate, columns_of(self._metadata_history(metadata)))
+
+    def _metadata_history(self, metadata: TableMetadata) -> list[TableMetadata]:
+        if metadata.version == 0:
+            return [metadata]
+        with self._committer.catalog.session() as session:
+            rows = session.fetch(
+                self._committer.catalog.queries["metadata_history"],
+                {"table_id": self._state.table_id, "version": self.version},
+            )
+        return [read_metadata(row) for row in rows]
+
+    def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan) -> Any:
+        if isinstance(plan, Nothing):
+            return schema.empty_table()
+        queries = self._committer.catalog.queries
+        parameters: dict[str, Any] = {"table_id": self._state.table_id, "version": self.version}
+        columns = ", ".join(f"f.{name}" for name in schema.names)
+        if isinstance(plan, Everything):
+            statement = queries.fill(all_rows, columns=columns)
+        else:
+            keys = KeyQuery(queries, plan)
+            statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)
+            parameters |= keys.parameters
+        with self._committer.catalog.session() as session:
+            return session.fetch_arrow(statement, parameters, schema)
+
+
+def read_changes(committer: Committer, table_id: int, first: int, last: int) -> Changes:
+    """What the commits from ``first`` to ``last`` did, both included."""
+    queries = committer.catalog.queries
+    key = {"table_id": table_id, "first": first, "last": last}
+    with committer.catalog.session() as session:
+        commits = session.fetch(queries["history"], {**key, "limit": last - first + 1})
+        tables = [
+            session.fetch_arrow(
+                queries.fill(name, columns=", ".join(f"f.{each}" for each in schema.names)), key, schema
+            )
+            for name, schema in (("added_files", FILE_SCHEMA), ("removed_files", REMOVED_SCHEMA))
+        ]
+    order = [("version", "ascending"), ("ordinal", "ascending")]
+    added, removed = (table.take(pc.sort_indices(table, order)) for table in tables)
+    return Changes(
+        from_version=first,
+        to_version=last,
+        commits=tuple(Commit.of(row) for row in reversed(commits)),
+        added=added,
+        removed=removed,
+    )
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def milliseconds_of(timestamp: datetime | str | int) -> int:
+    """Milliseconds since 1970 UTC of a datetime, an ISO text or milliseconds; without a zone it is UTC."""
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        return timestamp
+    try:
+        read = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
+        if isinstance(read, datetime):
+            read = read if read.tzinfo else read.replace(tzinfo=UTC)
+            return int(read.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    message = "expected a datetime, an ISO text such as '2026-01-31T12:00:00Z', or milliseconds since 1970"
+    raise ValidationError("timestamp", [Violation(repr(timestamp), message)])
+
+
+def _selected(schema: Any, columns: Sequence[str] | None) -> Any:
+    if columns is None:
+        return schema
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown:
+        message = f"is not one of {', '.join(schema.names)}"
+        raise ValidationError("columns", [Violation(repr(name), message) for name in unknown])
+    return pa.schema([schema.field(name) for name in columns])

@@ -1,0 +1,170 @@
+"""What a table is at a version: its head row, metadata, protocol and schema."""
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.catalog.base import Catalog, Row, Session
+from lakelog.schema import Leaf, from_delta_json, indexed_leaves
+from lakelog.schema.mapping import is_mapped, physical_schema
+
+_INDEXED = "delta.dataSkippingNumIndexedCols"
+_CACHED = 1024
+
+
+class Head(NamedTuple):
+    """A row of ``dl_tables``."""
+
+    table_id: int
+    name: str
+    location: str
+    version: int
+    committed_at: int
+    metadata_version: int
+    protocol_version: int
+    created_at: int
+    dropped_at: int | None
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """A metadata action that stands, with what follows from it."""
+
+    version: int
+    action: Metadata
+    schema_version: int
+
+    @cached_property
+    def mapped(self) -> bool:
+        return is_mapped(self.action.configuration)
+
+    @cached_property
+    def schema(self) -> Any:
+        return from_delta_json(self.action.schema_string, column_mapping=self.mapped)
+
+    @cached_property
+    def physical(self) -> Any:
+        """The schema under the names that files and statistics use."""
+        return physical_schema(self.schema) if self.mapped else self.schema
+
+    @cached_property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Physical names."""
+        physical = dict(zip(self.schema.names, self.physical.names, strict=True))
+        return tuple(physical[name] for name in self.action.partition_columns)
+
+    @cached_property
+    def indexed(self) -> tuple[Leaf, ...]:
+        """The columns that every file of this metadata has bounds for, unless it has no statistics at all."""
+        limit = self.action.configuration.get(_INDEXED, "")
+        try:
+            return indexed_leaves(self.physical, self.partition_columns, int(limit) if limit else 32)
+        except ValueError:
+            return indexed_leaves(self.physical, self.partition_columns)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a commit that builds on ``version`` has to respect. Immutable, since versions are."""
+
+    table_id: int
+    version: int
+    metadata: TableMetadata
+    protocol_version: int
+    protocol: Protocol
+
+
+class States:
+    """States by table and version, kept because a version never changes."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._guard = threading.Lock()
+        self._states: OrderedDict[tuple[int, int], TableState] = OrderedDict()
+        self._latest: dict[int, TableState] = {}
+
+    def known(self, table_id: int, version: int) -> TableState | None:
+        return self._states.get((table_id, version))
+
+    def put(self, state: TableState) -> TableState:
+        with self._guard:
+            self._states[state.table_id, state.version] = state
+            latest = self._latest.get(state.table_id)
+            if latest is None or latest.version < state.version:
+                self._latest[state.table_id] = state
+            while len(self._states) > _CACHED:
+                self._states.popitem(last=False)
+        return state
+
+    def of_head(self, session: Session, head: Head) -> TableState:
+        """The state at a head; needs no statement if its metadata and protocol were seen before."""
+        known = self.known(head.table_id, head.version)
+        if known is not None:
+            return known
+        latest = self._latest.get(head.table_id)
+        if (
+            latest is not None
+            and latest.metadata.version == head.metadata_version
+            and latest.protocol_version == head.protocol_version
+        ):
+            return self.put(
+                TableState(head.table_id, head.version, latest.metadata, latest.protocol_version, latest.protocol)
+            )
+        return self.load(session, head.table_id, head.version)
+
+    def load(self, session: Session, table_id: int, version: int) -> TableState:
+        """The state at a version that exists."""
+        known = self.known(table_id, version)
+        if known is not None:
+            return known
+        queries = self._catalog.queries
+        key = {"table_id": table_id, "version": version}
+        metadata = read_metadata(session.fetch(queries["metadata_at"], key)[0])
+        (protocol_version, *protocol) = session.fetch(queries["protocol_at"], key)[0]
+        return self.put(TableState(table_id, version, metadata, protocol_version, _protocol(tuple(protocol))))
+
+
+def read_metadata(row: Row) -> TableMetadata:
+    (
+        version,
+        metadata_id,
+        name,
+        description,
+        file_format,
+        schema_string,
+        columns,
+        configuration,
+        created,
+        schema_version,
+        extra,
+    ) = row
+    form = json.loads(file_format)
+    kept = json.loads(extra) if extra else {}
+    action = Metadata(
+        id=metadata_id,
+        schema_string=schema_string,
+        partition_columns=tuple(json.loads(columns)),
+        configuration=json.loads(configuration),
+        name=name,
+        description=description,
+        format_provider=form["provider"],
+        format_options=form.get("options", {}),
+        created_time=created,
+        extra=kept,
+    )
+    return TableMetadata(version, action, schema_version)
+
+
+def _protocol(row: Row) -> Protocol:
+    reader, writer, reader_features, writer_features, extra = row
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=None if reader_features is None else tuple(json.loads(reader_features)),
+        writer_features=None if writer_features is None else tuple(json.loads(writer_features)),
+        extra=json.loads(extra) if extra else {},
+    )

@@ -1,0 +1,152 @@
+"""``TransactionManager``: lock first, then commit. For callers that must know early that nobody is ahead of them."""
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakelog.actions import Action
+from lakelog.catalog.base import Transaction
+from lakelog.catalog.locks import Deadline
+from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError, VersionConflict
+from lakelog.log.commit import Conflict
+from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.files import AddFiles, RowGroup
+from lakelog.telemetry import CommitRecord, commit_span
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+
+_DESCRIBED = ("operation", "operation_parameters", "committer")
+
+
+class TxContext:
+    """A transaction that holds its table's commit lock, with a deadline after which it is rolled back.
+
+    As a context manager it rolls back what was not committed.
+    """
+
+    def __init__(self, transaction: Transaction, dataset_id: int, base_version: int, timeout: float) -> None:
+        self.dataset_id = dataset_id
+        self.base_version = base_version
+        self.commit_id = ""
+        self._transaction = transaction
+        self._deadline = Deadline(timeout)
+        self._guard = threading.Lock()
+        self._state = "open"
+        self._timer = threading.Timer(timeout, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __enter__(self) -> "TxContext":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.rollback()
+
+    def __repr__(self) -> str:
+        return f"TxContext(dataset_id={self.dataset_id}, base_version={self.base_version}, {self._state})"
+
+    @property
+    def is_open(self) -> bool:
+        return self._state == "open"
+
+    def take(self) -> Transaction:
+        """The transaction, for its one commit. Raises if it has ended."""
+        with self._guard:
+            if self._state == "expired":
+                raise LakelogTimeoutError(
+                    "the transaction's own commit (it was held open too long)", self._deadline.seconds
+                )
+            if self._state != "open":
+                raise LakelogError(f"this transaction is {self._state}: begin a new one")
+            self._state = "committing"
+        self._timer.cancel()
+        return self._transaction
+
+    def end(self, state: str) -> None:
+        self._state = state
+        self._transaction.rollback()
+
+    def rollback(self) -> None:
+        with self._guard:
+            if self._state != "open":
+                return
+            self._state = "rolled back"
+        self._timer.cancel()
+        self._transaction.rollback()
+
+    def _expire(self) -> None:
+        with self._guard:
+            if self._state != "open":
+                return
+            self._state = "expired"
+        self._transaction.rollback()
+
+
+class TransactionManager:
+    """Versioned, atomic commits of file records. Never retries."""
+
+    def __init__(self, lake: "Lake") -> None:
+        self._committer = lake.committer
+
+    def begin(self, dataset_id: int, base_version: int | None = None) -> TxContext:
+        """Takes the dataset's commit lock and compares its head with ``base_version`` at once.
+
+        Raises ``VersionConflict`` if the head is another, ``LakelogTimeoutError`` if the lock cannot be had in time.
+        """
+        catalog, timeout = self._committer.catalog, self._committer.timeout
+        commit_id = str(uuid.uuid4())
+        transaction = catalog.begin([dataset_id], commit_id, timeout)
+        try:
+            head = self._committer.locked_head(transaction, dataset_id)
+            if base_version is not None and head.version != base_version:
+                raise VersionConflict(head.name, head.table_id, base_version, head.version)
+            self._committer.states.of_head(transaction, head)
+        except BaseException:
+            transaction.rollback()
+            raise
+        context = TxContext(transaction, dataset_id, head.version, timeout)
+        context.commit_id = commit_id
+        return context
+
+    def commit(
+        self,
+        context: TxContext,
+        file_records: Sequence[Action] | pa.Table,
+        row_group_records: Sequence[RowGroup] | pa.Table = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Commits the records as the next version and returns it.
+
+        ``file_records`` is an Arrow table of added files, or a sequence of actions (``AddFile``, ``RemoveFile``, …);
+        ``metadata`` says operation, operation_parameters and committer, and may hold more.
+        """
+        actions: Sequence[Input] = [AddFiles(file_records)] if isinstance(file_records, pa.Table) else file_records
+        said = dict(metadata or {})
+        described = {name: said.pop(name) for name in _DESCRIBED if name in said}
+        description = Description(**{"operation_parameters": {}, "extra": said, **described})
+        draft = Draft(context.dataset_id, context.base_version, actions, description, row_group_records)
+        transaction = context.take()
+        with commit_span(str(context.dataset_id), description.operation) as record:
+            try:
+                return self._commit(context, transaction, draft, record)
+            finally:
+                context.end("committed" if record.outcome == "committed" else "rolled back")
+
+    def _commit(self, context: TxContext, transaction: Transaction, draft: Draft, record: CommitRecord) -> int:
+        base = self._committer.states.load(transaction, context.dataset_id, context.base_version)
+        problems = draft.settle(base)
+        if problems:
+            raise ValidationError("commit", problems)
+        outcome = self._committer.write(transaction, [draft], [base], context.commit_id, record)
+        if isinstance(outcome, Conflict):
+            record.outcome = "conflict"
+            raise outcome.error()
+        return self._committer.finish(transaction, [draft], outcome, context.commit_id, record)[0].version
+
+    def rollback(self, context: TxContext) -> None:
+        """Undoes the transaction and lets go of its lock. Harmless after its end."""
+        context.rollback()

@@ -1,0 +1,49 @@
+"""``SqlTxnLogWriter``: Delta actions into the log, one version at a time."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakelog.log.commit import CommitResult, Conflict
+from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.files import RowGroup
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+
+
+class SqlTxnLogWriter:
+    """Commits actions as exactly the version that the caller names. Never retries."""
+
+    def __init__(self, lake: "Lake") -> None:
+        self._committer = lake.committer
+
+    def commit(
+        self,
+        table_id: int,
+        version: int,
+        actions: Sequence[Input],
+        *,
+        operation: str = "WRITE",
+        operation_parameters: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+        row_groups: Sequence[RowGroup] | Any = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> CommitResult:
+        """Makes ``version`` of the table, whose head must be ``version - 1``.
+
+        Actions are values of ``lakelog.actions``, or ``AddFiles`` and ``RemoveFiles`` for thousands of files.
+
+        Raises ``ValidationError`` for wrong input, ``VersionConflict`` if another commit came first,
+        ``LakelogTimeoutError``, ``DatabaseError``, and ``CommitOutcomeUnknown`` if the database was lost in COMMIT.
+        """
+        description = Description(
+            operation=operation,
+            operation_parameters={} if operation_parameters is None else operation_parameters,
+            committer=committer,
+            extra={} if extra is None else extra,
+        )
+        expected = version - 1 if isinstance(version, int) else version
+        outcome = self._committer.commit([Draft(table_id, expected, actions, description, row_groups)])
+        if isinstance(outcome, Conflict):
+            raise outcome.error()
+        return outcome[0]

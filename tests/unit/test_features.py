@@ -1,0 +1,162 @@
+"""Protocols, and what a table can be upgraded to."""
+
+import itertools
+
+import pytest
+
+from lakelog.actions import Protocol
+from lakelog.log.features import (
+    FEATURES,
+    LAKELOG_FEATURE,
+    implied_features,
+    protocol_problems,
+    supported_features,
+    upgrade_problems,
+)
+
+
+def protocol(reader: int, writer: int, readers: list[str] | None = None, writers: list[str] | None = None) -> Protocol:
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=None if readers is None else tuple(readers),
+        writer_features=None if writers is None else tuple(writers),
+    )
+
+
+def test_every_prerequisite_is_itself_a_known_feature() -> None:
+    needed = set(itertools.chain.from_iterable(feature.needs for feature in FEATURES.values()))
+    assert needed <= FEATURES.keys()
+
+
+def test_every_name_is_known_by_itself() -> None:
+    assert all(name == feature.name for name, feature in FEATURES.items())
+    assert not FEATURES[LAKELOG_FEATURE].reader
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "expected"),
+    [
+        (1, 1, ""),
+        (1, 2, "appendOnly invariants"),
+        (1, 3, "appendOnly invariants checkConstraints"),
+        (1, 4, "appendOnly invariants checkConstraints changeDataFeed generatedColumns"),
+        (1, 5, "appendOnly invariants checkConstraints changeDataFeed generatedColumns"),
+        (2, 5, "appendOnly invariants checkConstraints changeDataFeed generatedColumns columnMapping"),
+        (2, 6, "appendOnly invariants checkConstraints changeDataFeed generatedColumns columnMapping identityColumns"),
+    ],
+)
+def test_legacy_versions_imply_features(reader: int, writer: int, expected: str) -> None:
+    assert implied_features(protocol(reader, writer)) == set(expected.split())
+
+
+def test_a_protocol_with_lists_implies_nothing() -> None:
+    listed = protocol(2, 7, writers=["columnMapping"])
+    assert implied_features(listed) == frozenset()
+    assert supported_features(listed) == {"columnMapping"}
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        protocol(1, 1),
+        protocol(1, 2),
+        protocol(2, 5),
+        protocol(1, 7, writers=[]),
+        protocol(1, 7, writers=["appendOnly", LAKELOG_FEATURE]),
+        protocol(2, 7, writers=["columnMapping", "identityColumns"]),
+        protocol(3, 7, [], []),
+        protocol(3, 7, ["columnMapping"], ["columnMapping", "icebergCompatV1"]),
+        protocol(3, 7, ["deletionVectors"], ["deletionVectors", "rowTracking", "domainMetadata"]),
+        protocol(
+            3,
+            7,
+            ["catalogManaged", "vacuumProtocolCheck"],
+            ["catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"],
+        ),
+    ],
+)
+def test_a_sound_protocol_has_no_problems(sound: Protocol) -> None:
+    assert protocol_problems(sound) == []
+
+
+@pytest.mark.parametrize(
+    ("unsound", "expected"),
+    [
+        (protocol(0, 2), ["reader version 0 is not supported"]),
+        (protocol(4, 7, [], []), ["reader version 4 is not supported"]),
+        (protocol(1, 8, writers=[]), ["writer version 8 is not supported"]),
+        (protocol(-1, 0), ["reader version -1 is not supported", "writer version 0 is not supported"]),
+        (protocol(3, 7, None, []), ["reader version 3 needs readerFeatures"]),
+        (protocol(1, 7), ["writer version 7 needs writerFeatures"]),
+        (protocol(1, 7, [], []), ["readerFeatures can stand only with reader version 3, found 1"]),
+        (protocol(1, 2, writers=[]), ["writerFeatures can stand only with writer version 7, found 2"]),
+        (protocol(3, 5, []), ["reader version 3 needs writer version 7, found 5"]),
+        (protocol(1, 7, writers=["appendOnly", "appendOnly"]), ["writerFeatures lists 'appendOnly' 2 times"]),
+        (
+            protocol(3, 7, ["timestampNtz", "timestampNtz"], ["timestampNtz"]),
+            ["readerFeatures lists 'timestampNtz' 2 times"],
+        ),
+        (protocol(1, 7, writers=["appendonly"]), ["unknown feature 'appendonly'"]),
+        (protocol(3, 7, ["telepathy"], ["telepathy"]), ["unknown feature 'telepathy'"]),
+        (protocol(3, 7, ["deletionVectors"], []), ["not in writerFeatures"]),
+        (protocol(3, 7, [], ["deletionVectors"]), ["not in readerFeatures"]),
+        (protocol(3, 7, ["appendOnly"], ["appendOnly"]), ["concerns writers only"]),
+        (protocol(1, 7, writers=["deletionVectors"]), ["needs reader version 3"]),
+        (protocol(1, 7, writers=["columnMapping"]), ["needs reader version 2, found 1"]),
+        (protocol(1, 7, writers=["rowTracking"]), ["'rowTracking' needs 'domainMetadata'"]),
+        (protocol(1, 7, writers=["clustering"]), ["'clustering' needs 'domainMetadata'"]),
+        (
+            protocol(3, 7, ["catalogManaged"], ["catalogManaged"]),
+            ["needs 'inCommitTimestamp' and 'vacuumProtocolCheck'"],
+        ),
+        (
+            protocol(1, 7, writers=["telepathy", "rowTracking", "deletionVectors"]),
+            ["unknown feature 'telepathy'", "needs 'domainMetadata'", "needs reader version 3"],
+        ),
+    ],
+)
+def test_every_problem_of_an_unsound_protocol_is_named(unsound: Protocol, expected: list[str]) -> None:
+    found = protocol_problems(unsound)
+    assert len(found) == len(expected)
+    for problem, part in zip(found, expected, strict=True):
+        assert part in problem
+
+
+LEGACY_4 = ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"]
+
+
+@pytest.mark.parametrize(
+    ("current", "new"),
+    [
+        (protocol(1, 2), protocol(1, 2)),
+        (protocol(1, 2), protocol(2, 5)),
+        (protocol(1, 4), protocol(1, 7, writers=LEGACY_4)),
+        (protocol(1, 2), protocol(3, 7, ["deletionVectors"], ["appendOnly", "invariants", "deletionVectors"])),
+        (protocol(2, 7, writers=["columnMapping"]), protocol(3, 7, ["columnMapping"], ["columnMapping"])),
+        (protocol(1, 7, writers=[]), protocol(1, 7, writers=[LAKELOG_FEATURE])),
+    ],
+)
+def test_an_upgrade_that_keeps_everything_is_allowed(current: Protocol, new: Protocol) -> None:
+    assert upgrade_problems(current, new) == []
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "expected"),
+    [
+        (protocol(2, 5), protocol(1, 5), ["reader version 2 cannot go back to 1", "columnMapping"]),
+        (protocol(1, 4), protocol(1, 3), ["writer version 4 cannot go back to 3", "changeDataFeed, generatedColumns"]),
+        (protocol(1, 4), protocol(1, 7, writers=["appendOnly"]), ["changeDataFeed, checkConstraints"]),
+        (protocol(1, 7, writers=["appendOnly"]), protocol(1, 7, writers=[]), ["features would be lost: appendOnly"]),
+        (
+            protocol(3, 7, ["deletionVectors"], ["deletionVectors"]),
+            protocol(1, 2),
+            ["reader version", "writer version", "features would be lost: deletionVectors"],
+        ),
+    ],
+)
+def test_an_upgrade_that_loses_something_is_refused(current: Protocol, new: Protocol, expected: list[str]) -> None:
+    found = upgrade_problems(current, new)
+    assert len(found) == len(expected)
+    for problem, part in zip(found, expected, strict=True):
+        assert part in problem
