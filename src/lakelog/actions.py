@@ -3,22 +3,19 @@
 A field has its Python name here and Delta's name in JSON. What an action's JSON says beyond the known fields is kept
 in ``extra`` and written back, so that nothing a newer Delta writer said is lost on its way through the catalog.
 
-Making an action checks nothing; ``lakelog.log.validate`` does that, before a commit. Reading JSON is strict: text that
-is not JSON by its standard, a missing field and a field of the wrong type raise ``ValidationError``, which lists all.
+Making an action checks nothing; ``lakelog.log.validation`` does that, before a commit. Reading JSON is strict: text
+that is not JSON by its standard, a missing field and a field of the wrong type raise ``ValidationError``, which lists
+all of them.
 """
 
-import json
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from lakelog.errors import ValidationError, Violation
+from lakelog.strict_json import describe, encode_json, json_problem, loads_strict
 
-MAX_JSON_DEPTH = 200
-MAX_INTEGER_DIGITS = 100
 MAX_LINE_CHARACTERS = 64 * 1024 * 1024
 
 
@@ -454,101 +451,6 @@ def from_json(source: str | Mapping[str, Any]) -> Action:
     return _ACTIONS[name]._from_body(body)
 
 
-def loads_strict(text: str) -> Any:
-    """The value of a JSON text, by the standard and within what every database and reader can hold.
-
-    Raises ``ValueError`` with a short message for anything else: malformed text, a repeated key, NaN and infinities,
-    a number that overflows, an integer or a nesting beyond reason, a lone surrogate, a NUL character.
-    """
-    if not isinstance(text, str):
-        raise ValueError(f"expected JSON text, got {describe(text)}")  # noqa: TRY004 - callers handle one class
-    try:
-        value = _decode(text)
-        if not text.isascii():
-            text.encode()
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from None
-    except UnicodeEncodeError as error:
-        raise ValueError(f"a lone surrogate at character {error.start}") from None
-    except RecursionError:
-        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels") from None
-    # Only these texts can hold what the decoder lets through, so that the common case pays for no second look.
-    suspicious = text.count("{") + text.count("[") > MAX_JSON_DEPTH or (
-        "\\u" in text and _SUSPICIOUS_ESCAPE.search(text) is not None
-    )
-    if suspicious and (problem := json_problem(value)):
-        raise ValueError(problem)
-    return value
-
-
-def encode_json(value: Any) -> str:
-    """The compact JSON text of a value. One for which ``json_problem`` has words raises ``ValueError`` at best."""
-    return _encode(value)
-
-
-def json_problem(value: Any) -> str | None:
-    """Why a Python value has no JSON text that ``loads_strict`` reads back as the same value, or None if it has."""
-    pending = [(value, 0)]
-    while pending:
-        item, depth = pending.pop()
-        if isinstance(item, str):
-            if problem := text_problem(item):
-                return f"{problem} in {shown(item)}"
-        elif isinstance(item, (bool, type(None))):
-            continue
-        elif isinstance(item, int):
-            if not -_LARGEST_INTEGER <= item <= _LARGEST_INTEGER:
-                return f"an integer of more than {MAX_INTEGER_DIGITS} digits"
-        elif isinstance(item, float):
-            if not math.isfinite(item):
-                return f"{item} is not a JSON number"
-        elif isinstance(item, (Mapping, list, tuple)):
-            if depth >= MAX_JSON_DEPTH:
-                return f"nested deeper than {MAX_JSON_DEPTH} levels"
-            if isinstance(item, Mapping):
-                for key, member in item.items():
-                    if not isinstance(key, str):
-                        return f"a key is {describe(key)}, not a string"
-                    pending += ((key, depth), (member, depth + 1))
-            else:
-                pending += ((member, depth + 1) for member in item)
-        else:
-            return f"{describe(item)} has no JSON form"
-    return None
-
-
-def text_problem(text: str) -> str | None:
-    """Why a string cannot be stored and read back as it is on every database, or None if it can."""
-    if "\0" in text:
-        return "a NUL character"
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "a lone surrogate"
-    return None
-
-
-def describe(value: object) -> str:
-    """A value for an error message: its type, and the value itself where that is short."""
-    if value is None:
-        return "null"
-    name = type(value).__name__
-    if isinstance(value, int) and not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
-        return f"{name} of {value.bit_length()} bits"
-    return f"{name} {shown(value)}" if isinstance(value, (str, int, float)) else name
-
-
-def shown(value: str | float) -> str:
-    """A scalar for an error message: as Python writes it, cut short where it is long."""
-    text = repr(value[:60] if isinstance(value, str) else value)
-    return f"{text[:60]}…" if len(text) > 60 else text
-
-
-_LARGEST_INTEGER = 10**MAX_INTEGER_DIGITS - 1
-_SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
-
-
 def _parsed(source: str | Mapping[str, Any]) -> Any:
     """The source's value, or ``ValidationError`` where it is not strict JSON."""
     if isinstance(source, str):
@@ -577,44 +479,3 @@ def _unwrap(source: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(body, Mapping):
         raise ValidationError(f"{name} action", [Violation(name, f"expected an object, got {describe(body)}")])
     return name, body
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
-    return members
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS and len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
-        raise ValueError(f"an integer of more than {MAX_INTEGER_DIGITS} digits")
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"the number {digits[:40]} is out of range")
-    return number
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-class _Encoder(json.JSONEncoder):
-    def default(self, o: Any) -> Any:
-        if isinstance(o, _Record):
-            return o.to_dict()
-        if isinstance(o, Mapping):
-            return dict(o)
-        return super().default(o)
-
-
-_encode = _Encoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_constant
-).decode

@@ -7,6 +7,7 @@ from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 
 if TYPE_CHECKING:
+    from lakelog.catalog.base import Session
     from lakelog.lake import Lake
     from lakelog.log.state import Head
 
@@ -37,7 +38,7 @@ class Dataset:
         with self._committer.catalog.session() as session:
             head = self._committer.head(session, self.id)
             if timestamp is not None:
-                version = self._version_at(milliseconds_of(timestamp), head)
+                version = self._version_at(session, milliseconds_of(timestamp), head)
             if version is None or version == head.version:
                 return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
             self._check(version, head)
@@ -78,13 +79,12 @@ class Dataset:
                 f"dataset {head.name!r} has no version {version}: its versions are 0 to {head.version}"
             )
 
-    def _version_at(self, milliseconds: int, head: "Head") -> int:
+    def _version_at(self, session: "Session", milliseconds: int, head: "Head") -> int:
         queries = self._committer.catalog.queries
-        with self._committer.catalog.session() as session:
-            rows = session.fetch(queries["version_at_time"], {"table_id": self.id, "time": milliseconds})
-            if rows:
-                return min(int(rows[0][0]), head.version)
-            first = session.fetch(queries["first_version"], {"table_id": self.id})[0]
+        rows = session.fetch(queries["version_at_time"], {"table_id": self.id, "time": milliseconds})
+        if rows:
+            return min(int(rows[0][0]), head.version)
+        first = session.fetch(queries["first_version"], {"table_id": self.id})[0]
         raise VersionNotFoundError(
             f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
             f"its version {first[0]} was committed at {moment(first[1]).isoformat()}"

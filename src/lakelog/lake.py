@@ -24,7 +24,7 @@ from lakelog.errors import (
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head
-from lakelog.log.validate_text import name_problem
+from lakelog.log.validation.text import name_problem
 from lakelog.schema import to_delta_json
 from lakelog.telemetry import commit_span, observe_pool
 

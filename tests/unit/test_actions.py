@@ -22,10 +22,9 @@ from lakelog.actions import (
     Protocol,
     RemoveFile,
     Txn,
-    json_problem,
-    loads_strict,
 )
 from lakelog.errors import ValidationError
+from lakelog.strict_json import json_problem, loads_strict
 
 VECTOR = DeletionVector(
     storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", offset=4, size_in_bytes=40, cardinality=6

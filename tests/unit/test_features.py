@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from lakelog.actions import Protocol
-from lakelog.log.features import (
+from lakelog.log.validation.features import (
     FEATURES,
     LAKELOG_FEATURE,
     implied_features,

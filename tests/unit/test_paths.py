@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.log.paths import bad_path_mask, path_problem
+from lakelog.log.validation.paths import bad_path_mask, path_problem
 
 GOOD = [
     "a",

@@ -24,8 +24,7 @@ from lakelog.actions import (
     RemoveFile,
     Txn,
 )
-from lakelog.log import validate_text
-from lakelog.log.validate import check_actions, checked_stats, name_problem, validate_actions
+from lakelog.log.validation.actions import check_actions, checked_stats, name_problem, validate_actions
 from lakelog.schema.delta import to_delta_json
 
 NAN = float("nan")
@@ -288,7 +287,7 @@ def test_text_that_no_database_can_hold_is_refused_wherever_it_stands(
 )
 def test_text_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, action: Any, field: str, value: Any) -> None:
     assert problems(replace(action, **{field: value})) == []
-    monkeypatch.setattr(validate_text, "MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("lakelog.log.validation.text.MAX_TEXT_BYTES", 1000)
     assert places(replace(action, **{field: value})) == [f"actions[0].{action.action}.{field}"]
 
 

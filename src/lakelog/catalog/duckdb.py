@@ -230,18 +230,20 @@ class _DuckdbTransaction(_DuckdbSession):
             self._cursor.execute(statement, dict(parameters) or None)
 
     def insert(self, table: str, rows: Rows) -> None:
-        names = ", ".join(TABLES[table].names)
+        # Always from Arrow: for each bound parameter DuckDB looks whether pandas is installed.
+        schema = TABLES[table]
+        names = ", ".join(schema.names)
+        if not isinstance(rows, pa.Table):
+            columns = zip(*rows, strict=True)
+            rows = pa.table(
+                [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema
+            )
         with _translated(table):
-            if isinstance(rows, pa.Table):
-                self._cursor.register("lakelog_rows", rows)
-                try:
-                    self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM lakelog_rows")
-                finally:
-                    self._cursor.unregister("lakelog_rows")
-            else:
-                marks = f"({', '.join('?' * len(TABLES[table]))})"
-                values = [value for row in rows for value in row]
-                self._cursor.execute(f"INSERT INTO {table} ({names}) VALUES {', '.join([marks] * len(rows))}", values)
+            self._cursor.register("lakelog_rows", rows)
+            try:
+                self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM lakelog_rows")
+            finally:
+                self._cursor.unregister("lakelog_rows")
 
     def commit(self) -> None:
         try:

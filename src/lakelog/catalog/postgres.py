@@ -11,7 +11,7 @@ import os
 import re
 import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -277,9 +277,9 @@ class _PostgresTransaction(_PostgresSession):
         with self._failures():
             self._enter()
             self._queue(queries["begin"], None)
-            self._queue(queries["guard"], {"lock": limit, "statement": limit, "idle": limit})
-            for key in self._keys:
-                self._queue(queries["advisory_lock"], {"key": key})
+            keys = {f"key_{index}": key for index, key in enumerate(self._keys)}
+            locks = ", ".join(f"pg_advisory_xact_lock(${name})" for name in keys)
+            self._queue(queries.fill("guard", locks=locks), {"limit": limit, **keys})
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
         return self.fetch_each((statement, parameters))[0]
@@ -311,11 +311,11 @@ class _PostgresTransaction(_PostgresSession):
                 self._copy(table, rows)
                 return
             columns = (
-                [column.to_pylist() for column in rows.columns]
+                (column.to_pylist() for column in rows.columns)
                 if isinstance(rows, pa.Table)
-                else [list(column) for column in zip(*rows, strict=True)]
+                else zip(*rows, strict=True)
             )
-            self._queue(self._catalog._inserts[table], columns)
+            self._queue(self._catalog._inserts[table], [array_literal(column) for column in columns])
 
     def commit(self) -> None:
         try:
@@ -345,6 +345,8 @@ class _PostgresTransaction(_PostgresSession):
 
     def _queue(self, statement: str, parameters: Any) -> Any:
         cursor = self._connection.cursor()
+        if isinstance(parameters, Mapping):
+            parameters = {k: array_literal(v) if isinstance(v, list) else v for k, v in parameters.items()}
         cursor.execute(statement, parameters)
         return cursor
 
@@ -399,6 +401,19 @@ def lock_key(schema: str, subject: str) -> int:
 def quoted(identifier: str) -> str:
     """The one place where an identifier becomes SQL."""
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def array_literal(values: Sequence[Any]) -> str:
+    """A column of values as the text of a PostgreSQL array: one bound parameter, whatever the number of rows."""
+    return "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
 
 
 def _alive(connection: Any) -> None:

@@ -23,6 +23,10 @@ def _statements(dialect: str) -> dict[str, str]:
     return found
 
 
+_KEPT = 256
+"""Filled templates that are remembered."""
+
+
 class Queries:
     """A database's statements by name, each rewritten once to what its driver wants.
 
@@ -33,6 +37,7 @@ class Queries:
         self._source = _statements(dialect)
         self._rewrite = rewrite
         self._ready: dict[str, str] = {}
+        self._filled: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         ready = self._ready.get(name)
@@ -41,7 +46,13 @@ class Queries:
         return ready
 
     def fill(self, name: str, **parts: str) -> str:
-        return self._rewrite(self.template(name, **parts))
+        template = self.template(name, **parts)
+        filled = self._filled.get(template)
+        if filled is None:
+            if len(self._filled) >= _KEPT:
+                self._filled.clear()
+            filled = self._filled[template] = self._rewrite(template)
+        return filled
 
     def template(self, name: str, **parts: str) -> str:
         """The statement with its parts, still in the notation of the SQL files."""

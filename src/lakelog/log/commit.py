@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakelog.actions import _encode as encode_json
 from lakelog.catalog.base import Catalog, OutcomeUnknown, Session, Transaction, now_ms
 from lakelog.errors import (
     CommitOutcomeUnknown,
@@ -23,6 +22,7 @@ from lakelog.errors import (
 from lakelog.log.draft import Draft
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import Head, States, TableState
+from lakelog.strict_json import encode_json
 from lakelog.telemetry import CommitRecord, commit_span
 
 _LOOKED_UP = 8192
@@ -66,6 +66,8 @@ class Committer:
 
     def commit(self, drafts: Sequence[Draft]) -> Outcome:
         """All drafts or none. Raises ``ValidationError`` before anything is locked where it can."""
+        if len({draft.table_id for draft in drafts}) < len(drafts):
+            raise ValidationError("commit", [Violation("drafts", "a table can be in a commit only once")])
         commit_id = str(uuid.uuid4())
         with commit_span(_names(drafts), drafts[0].description.operation) as record:
             bases: list[TableState | None] = []

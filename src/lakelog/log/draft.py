@@ -16,20 +16,18 @@ from lakelog.actions import (
     Protocol,
     RemoveFile,
     Txn,
-    json_problem,
-    text_problem,
 )
-from lakelog.actions import _encode as encode_json
 from lakelog.catalog.base import Row, Rows
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.features import upgrade_problems
 from lakelog.log.few_files import FewFiles
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.many_files import ManyFiles
 from lakelog.log.removes import Removes
 from lakelog.log.state import TableMetadata, TableState
-from lakelog.log.validate import validate_actions
+from lakelog.log.validation.actions import check_actions
+from lakelog.log.validation.features import upgrade_problems
 from lakelog.schema import to_bytes
+from lakelog.strict_json import encode_json, json_problem, text_problem
 
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
@@ -99,7 +97,8 @@ class Draft:
         problems = description.problems()
         if not isinstance(expected, int) or isinstance(expected, bool) or not -1 <= expected < _LARGEST:
             problems.append(Violation("version", f"expected an integer from 0 to 2^63-1, got {expected + 1!r}"))
-        problems += validate_actions(single, creating=self.version == 0)
+        checked = check_actions(single, creating=self.version == 0)
+        problems += checked.violations
         if len(many_adds) > 1 or len(many_removes) > 1:
             problems.append(Violation("actions", "at most one AddFiles and one RemoveFiles in a commit"))
         adds = [action for action in single if isinstance(action, AddFile)]
@@ -114,7 +113,12 @@ class Draft:
         if many_adds or len(adds) > FEW or isinstance(row_groups, pa.Table):
             self.adds = ManyFiles(many_adds[0] if many_adds else AddFiles.of(adds), _group_table(row_groups))
         else:
-            self.adds = FewFiles(adds, row_groups)
+            stats = [
+                parsed or {}
+                for action, parsed in zip(single, checked.stats, strict=True)
+                if isinstance(action, AddFile)
+            ]
+            self.adds = FewFiles(adds, stats, row_groups)
         self.removes = Removes(many_removes[0] if many_removes else removes)
         self.new_metadata = next((action for action in single if isinstance(action, Metadata)), None)
         self.new_protocol = next((action for action in single if isinstance(action, Protocol)), None)

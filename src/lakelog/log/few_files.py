@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lakelog.actions import AddFile, loads_strict
+from lakelog.actions import AddFile
 from lakelog.catalog.base import Row
 from lakelog.errors import Violation
-from lakelog.log.bounds import bounds_of, kind_of, partition_bounds
 from lakelog.log.files import RowGroup, add_values
+from lakelog.log.pruning.bounds import bounds_of, kind_of, partition_bounds
 from lakelog.log.state import TableMetadata
 
 WITHOUT_STATISTICS = ("", float("inf"), float("-inf"), "")
@@ -17,10 +17,12 @@ WITHOUT_STATISTICS = ("", float("inf"), float("-inf"), "")
 class FewFiles:
     """Added files and their row groups, checked and turned into rows one by one."""
 
-    def __init__(self, adds: Sequence[AddFile], row_groups: Sequence[RowGroup]) -> None:
+    def __init__(
+        self, adds: Sequence[AddFile], stats: Sequence[dict[str, Any]], row_groups: Sequence[RowGroup]
+    ) -> None:
         self._adds = adds
+        self._stats = stats
         self._row_groups = row_groups
-        self._stats: list[dict[str, Any]] = [loads_strict(add.stats) if add.stats is not None else {} for add in adds]
         self.count = len(adds)
 
     @property

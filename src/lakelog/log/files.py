@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import AddFile
-from lakelog.actions import _encode as encode_json
 from lakelog.errors import ValidationError, Violation
+from lakelog.strict_json import encode_json
 
 _TEXT, _INT = pa.string(), pa.int64()
 

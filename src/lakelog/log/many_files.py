@@ -7,17 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import AddFile, DeletionVector, loads_strict
+from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.bounds import Bounds, bounds_of, kind_of, partition_bounds
-from lakelog.log.bulk_bounds import BulkStatistics, ColumnBounds, UnusualStatistics, read_statistics
 from lakelog.log.few_files import WITHOUT_STATISTICS, partition_key_problem
 from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS, AddFiles, conformed, repeated_paths
-from lakelog.log.paths import bad_path_mask, path_problem
+from lakelog.log.pruning.bounds import Bounds, bounds_of, kind_of, partition_bounds
+from lakelog.log.pruning.bulk_bounds import BulkStatistics, ColumnBounds, UnusualStatistics, read_statistics
 from lakelog.log.state import TableMetadata
-from lakelog.log.validate import validate_add
+from lakelog.log.validation.actions import validate_add
+from lakelog.log.validation.paths import bad_path_mask, path_problem
 from lakelog.schema import Leaf
+from lakelog.strict_json import loads_strict
 
 _SHOWN = 1000
 """Violations of one kind that are listed."""

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import DeletionVector, RemoveFile
-from lakelog.actions import _encode as encode_json
 from lakelog.catalog.base import Rows
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.files import REMOVE_COLUMNS, RemoveFiles, conformed, repeated_paths
+from lakelog.strict_json import encode_json
 
 
 class LiveFile(NamedTuple):

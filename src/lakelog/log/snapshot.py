@@ -14,9 +14,9 @@ from lakelog.catalog.base import Row
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
-from lakelog.log.predicate import Everything, Nothing, parse
-from lakelog.log.prune import KeyQuery, Plan, bind, columns_of
-from lakelog.log.prune_row_groups import matching
+from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
+from lakelog.log.pruning.predicate import Everything, Nothing, parse
+from lakelog.log.pruning.row_groups import matching
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import leaf_columns
 

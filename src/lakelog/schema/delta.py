@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.schema import field_metadata, strict_json
+from lakelog.schema import field_metadata
 from lakelog.schema.checks import Checks, Path
 from lakelog.schema.unsupported import MAX_DECIMAL_DIGITS, refusal
+from lakelog.strict_json import encode_json, parse_json
 
 _ARROW_TYPES = {
     "byte": pa.int8(),
@@ -53,7 +54,7 @@ def to_delta_json(schema: pa.Schema, *, column_mapping: bool = False) -> str:
     try:
         root = _struct_to_json(schema, (), 1, checks)
         checks.finish()
-        return strict_json.dumps(root)
+        return encode_json(root)
     except RecursionError:
         raise _rejected("it is nested too deeply to be written as JSON") from None
 
@@ -66,7 +67,7 @@ def from_delta_json(text: str, *, column_mapping: bool = False) -> pa.Schema:
     As in Spark, a field without ``metadata`` has none, and ``decimal`` means ``decimal(10,0)``.
     """
     try:
-        root = strict_json.loads(text)
+        root = parse_json(text)
     except ValueError as error:
         raise _rejected(f"it is not JSON: {error}") from error
     checks = Checks(column_mapping)

@@ -11,7 +11,7 @@ Both directions undo each other; of a marked value, only the spelling of its JSO
 from collections.abc import Mapping
 from typing import Any
 
-from lakelog.schema import strict_json
+from lakelog.strict_json import encode_json, parse_json
 
 _MARK = "json:"
 
@@ -30,7 +30,7 @@ def _json_value(text: str) -> Any:
     if not text.startswith(_MARK):
         return text
     try:
-        return strict_json.loads(text.removeprefix(_MARK))
+        return parse_json(text.removeprefix(_MARK))
     except ValueError:
         return text
 
@@ -38,4 +38,4 @@ def _json_value(text: str) -> Any:
 def _arrow_text(value: Any) -> str:
     if isinstance(value, str) and _json_value(value) == value:
         return value
-    return _MARK + strict_json.dumps(value)
+    return _MARK + encode_json(value)

@@ -10,13 +10,11 @@ FROM dl_tables WHERE table_id = $table_id FOR UPDATE
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
 -- name: guard
--- Limits for this transaction only, and no commit that is not durable.
-SELECT set_config('lock_timeout', $lock, true), set_config('statement_timeout', $statement, true),
-       set_config('idle_in_transaction_session_timeout', $idle, true),
-       set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)
-
--- name: advisory_lock
-SELECT pg_advisory_xact_lock($key)
+-- Limits for this transaction only, no commit that is not durable, and then the locks, in the order of their keys.
+SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $limit, true),
+       set_config('idle_in_transaction_session_timeout', $limit, true),
+       set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
+       {locks}
 
 -- name: live_paths
 -- The live rows of the paths that a commit touches.

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, TypeAlias
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.literals import (
+from lakelog.log.pruning.literals import (
     Family,
     Kind,
     Literal,
@@ -33,6 +34,8 @@ from lakelog.log.literals import (
 
 if TYPE_CHECKING:
     from sqlglot import Token, exp
+
+T = TypeVar("T")
 
 LONGEST = 100_000
 DEEPEST = 100
@@ -208,21 +211,26 @@ def _tree(where: str) -> "exp.Expr":
     from sqlglot import Dialect, exp
 
     dialect = Dialect.get_or_raise("spark")
+    tokens = _spark_tokens(_attempt(lambda: dialect.tokenize(where)), where)
+    trees = _attempt(lambda: dialect.parser().parse_into(exp.Condition, tokens, where))
+    if len(trees) != 1 or trees[0] is None:
+        raise Rejected("is not one condition")
+    return trees[0]
+
+
+def _attempt(step: Callable[[], T]) -> T:
+    """A step of sqlglot, which raises errors of all kinds for text that is not a condition. Raises Rejected."""
     try:
-        tokens = _spark_tokens(dialect.tokenize(where), where)
-        trees = dialect.parser().parse_into(exp.Condition, tokens, where)
-    except (Rejected, RecursionError):
+        return step()
+    except RecursionError:
         raise
-    except Exception as error:  # whatever sqlglot stumbles over, the text is not a condition
+    except Exception as error:
         details = getattr(error, "errors", None) or [{}]
         near = f" near {details[-1]['highlight'][:60]!r}" if details[-1].get("highlight") else ""
         raise Rejected(
             f"is not a condition in Spark's SQL{near}; is a quote left open, or is a column named like a keyword? "
             "Put such a name in backticks"
         ) from None
-    if len(trees) != 1 or trees[0] is None:
-        raise Rejected("is not one condition")
-    return trees[0]
 
 
 def _check_characters(text: str) -> None:
@@ -240,7 +248,6 @@ def _spark_tokens(tokens: "Sequence[Token]", where: str) -> "list[Token]":
     from sqlglot import Token, TokenType
 
     nesting = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
-    prefixes = (TokenType.NOT, TokenType.DASH, TokenType.TILDE)
     found: list[Token] = []
     depth = run = 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
@@ -257,7 +264,7 @@ def _spark_tokens(tokens: "Sequence[Token]", where: str) -> "list[Token]":
             token = Token(TokenType.STRING, text, token.line, token.col, token.start, token.end)
         else:
             depth += nesting.get(token.text, 0)
-        run = run + 1 if token.token_type in prefixes else 0
+        run = run + 1 if token.token_type == TokenType.NOT or token.text in ("-", "~") else 0
         if max(depth, run) > DEEPEST:
             raise Rejected("is nested too deeply")
         found.append(token)
@@ -400,7 +407,10 @@ class _Reader:
             raise Rejected("two columns cannot be compared by their bounds; compare one with a constant")
         if right.kind is Kind.NULL:
             return Nothing()
-        return _placed(left, name, spans([right], self._columns[left], self._zone)[0])
+        span = spans([right], self._columns[left], self._zone)[0]
+        if family(self._columns[left]) is Family.INTEGER and _is_settled(name, right):
+            return Everything()
+        return _placed(left, name, span)
 
     def _null_safe(self, node: "exp.Expr", same: bool) -> Predicate:
         left, right = self._operand(node.this), self._operand(node.expression)
@@ -479,6 +489,13 @@ def _placed(column: str, name: str, span: Span) -> Predicate:
         case "gt" | "gte":
             return interval(column, span.low, name == "gte" or not span.exact, None, False)
     return NotNull(column)
+
+
+def _is_settled(name: str, literal: Literal) -> bool:
+    """Whether Spark takes the order of an integer and a constant beyond 64 bits as TRUE, even for a null integer."""
+    if literal.kind is not Kind.EXACT or not isinstance(literal.value, Decimal):
+        return False
+    return (name in ("lt", "lte") and literal.value >= 2**63) or (name in ("gt", "gte") and literal.value < -(2**63))
 
 
 def _constant(name: str, left: Literal, right: Literal) -> Predicate:

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from lakelog.actions import text_problem
+from lakelog.strict_json import text_problem
 
 MAX_NAME_CHARACTERS = 255
 MAX_TEXT_BYTES = 16 * 1024 * 1024

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from lakelog.log.bounds import TEXT_LENGTH, Kind, bounds_of, kind_of
+from lakelog.log.pruning.bounds import TEXT_LENGTH, Kind, bounds_of, kind_of
 from lakelog.schema.leaves import Leaf
 
 _BATCH = 16_384

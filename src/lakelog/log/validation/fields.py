@@ -24,15 +24,11 @@ from lakelog.actions import (
     DeletionVector,
     Field,
     Kind,
-    describe,
-    encode_json,
-    json_problem,
-    shown,
-    text_problem,
 )
 from lakelog.errors import Violation
-from lakelog.log.paths import path_problem
-from lakelog.log.validate_text import content_problem, label_problem, size_problem
+from lakelog.log.validation.paths import path_problem
+from lakelog.log.validation.text import content_problem, label_problem, size_problem
+from lakelog.strict_json import describe, encode_json, json_problem, shown, text_problem
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1

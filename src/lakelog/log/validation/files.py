@@ -3,11 +3,12 @@
 import re
 from typing import Any
 
-from lakelog.actions import AddFile, CdcFile, DeletionVector, RemoveFile, shown
+from lakelog.actions import AddFile, CdcFile, DeletionVector, RemoveFile
 from lakelog.errors import Violation
-from lakelog.log.paths import path_problem
-from lakelog.log.validate_fields import field_violations
-from lakelog.log.validate_stats import checked_stats
+from lakelog.log.validation.fields import field_violations
+from lakelog.log.validation.paths import path_problem
+from lakelog.log.validation.stats import checked_stats
+from lakelog.strict_json import shown
 
 _UUID_CHARACTERS = 20
 _is_z85 = re.compile(r"(?:[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{5})*").fullmatch

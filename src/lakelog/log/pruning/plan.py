@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakelog.catalog.queries import Queries
-from lakelog.log.bounds import Kind, kind_of, outward
-from lakelog.log.predicate import And, Differs, Everything, IsNull, Nothing, NotNull, Or, Predicate, Range
+from lakelog.log.pruning.bounds import Kind, kind_of, outward
+from lakelog.log.pruning.predicate import And, Differs, Everything, IsNull, Nothing, NotNull, Or, Predicate, Range
 from lakelog.log.state import TableMetadata
 from lakelog.schema import Leaf, leaf_columns
 

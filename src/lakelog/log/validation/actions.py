@@ -1,7 +1,7 @@
 """What is wrong with a commit's actions, as far as it can be told without looking at the table.
 
-Everything is found at once and before anything is locked. ``validate_files``, ``validate_table`` and
-``validate_stats`` judge one action each; here they are judged together.
+Everything is found at once and before anything is locked. ``files``, ``table`` and ``stats``
+judge one action each; here they are judged together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,19 @@ from lakelog.actions import (
     Protocol,
     RemoveFile,
     Txn,
-    describe,
-    shown,
 )
 from lakelog.errors import Violation
-from lakelog.log.validate_files import checked_add, validate_add, validate_cdc, validate_remove
-from lakelog.log.validate_stats import checked_stats
-from lakelog.log.validate_table import (
+from lakelog.log.validation.files import checked_add, validate_add, validate_cdc, validate_remove
+from lakelog.log.validation.stats import checked_stats
+from lakelog.log.validation.table import (
     validate_commit_info,
     validate_domain,
     validate_metadata,
     validate_protocol,
     validate_txn,
 )
-from lakelog.log.validate_text import name_problem
+from lakelog.log.validation.text import name_problem
+from lakelog.strict_json import describe, shown
 
 __all__ = [
     "CheckedActions",

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.log.bulk_bounds import ColumnBounds, UnusualStatistics, read_statistics
-from lakelog.log.predicate import Everything, Nothing
-from lakelog.log.prune import AllOf, AnyOf, Plan, Test
+from lakelog.log.pruning.bulk_bounds import ColumnBounds, UnusualStatistics, read_statistics
+from lakelog.log.pruning.plan import AllOf, AnyOf, Plan, Test
+from lakelog.log.pruning.predicate import Everything, Nothing
 from lakelog.log.state import TableMetadata
 
 

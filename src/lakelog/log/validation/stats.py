@@ -4,10 +4,10 @@ import re
 from datetime import datetime
 from typing import Any
 
-from lakelog.actions import describe, loads_strict
 from lakelog.errors import Violation
-from lakelog.log.validate_fields import MAX_INT64
-from lakelog.log.validate_text import size_problem
+from lakelog.log.validation.fields import MAX_INT64
+from lakelog.log.validation.text import size_problem
+from lakelog.strict_json import describe, loads_strict
 
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _begins_with_a_date = re.compile(r"[+-]?\d{4,}-\d\d-\d\d").match

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from lakelog.actions import NAME, TEXT_MAP, CommitInfo, DomainMetadata, Field, Metadata, Protocol, Txn, shown
+from lakelog.actions import NAME, TEXT_MAP, CommitInfo, DomainMetadata, Field, Metadata, Protocol, Txn
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.features import protocol_problems
-from lakelog.log.validate_fields import field_violations
+from lakelog.log.validation.features import protocol_problems
+from lakelog.log.validation.fields import field_violations
+from lakelog.strict_json import shown
 
 KNOWN_SYSTEM_DOMAINS = frozenset({"delta.clustering", "delta.rowTracking"})
 
