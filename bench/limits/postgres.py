@@ -3,12 +3,13 @@
 import io
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import psycopg
 import pyarrow.csv
 
-from bench.limits.base import FileRows, Row, add_row, bound_rows, columns_of, partition_rows, version_row
+from bench.limits.base import FileRows, Row, add_row, columns_of, partition_rows, version_row
 from lakelog.catalog.queries import read_sql
 
 _CHUNK = 16_384
@@ -22,17 +23,16 @@ class PostgresLimit:
         self._connection.execute(f"SET search_path = {schema}")
         if create:
             self._connection.execute(read_sql("schema.postgres.sql"))
-        self._cursor = self._connection.cursor()
 
     def create_table(self, name: str) -> int:
         statement = "INSERT INTO dl_tables (name, location, created_at) VALUES (%s, %s, 0) RETURNING table_id"
         return int(self._connection.execute(statement, (name, name)).fetchone()[0])
 
     def head(self, table_id: int) -> int:
-        return int(self._cursor.execute(_READ_HEAD, (table_id,)).fetchone()[0])
+        return int(self._connection.execute(_READ_HEAD, (table_id,)).fetchone()[0])
 
     def commit(self, table_id: int, expected: int, path: str, file: FileRows) -> bool:
-        execute, version = self._cursor.execute, expected + 1
+        execute, version = self._connection.execute, expected + 1
         with self._connection.pipeline():
             execute("BEGIN")
             execute("SELECT pg_advisory_xact_lock(%s)", (table_id,))
@@ -43,17 +43,15 @@ class PostgresLimit:
             committed_at = max(time.time_ns() // 1_000_000, last + 1)
             execute(_insert("dl_table_versions", 1), version_row(table_id, version, committed_at))
             execute(_insert("dl_add_files", 1), add_row(table_id, version, path, file))
-            for table, rows in (
-                ("partitions", partition_rows(table_id, version, file)),
-                ("column_stats", bound_rows(table_id, version, file)),
-            ):
-                execute(_insert(table, len(rows)), [value for row in rows for value in row])
+            partitions = partition_rows(table_id, version, file)
+            execute(_insert("partitions", len(partitions)), [value for row in partitions for value in row])
+            execute(_INSERT_BOUNDS, (table_id, version, *map(list, zip(*file.bounds, strict=True))))
             execute(_ADVANCE, (version, committed_at, table_id))
             execute("COMMIT")
         return True
 
     def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any]) -> None:
-        execute, version = self._cursor.execute, expected + 1
+        execute, version = self._connection.execute, expected + 1
         with self._connection.transaction():
             execute("SELECT pg_advisory_xact_lock(%s)", (table_id,))
             _, last = execute(_LOCK_HEAD, (table_id,)).fetchone()
@@ -76,7 +74,8 @@ class PostgresLimit:
     def _copy_all(self, rows: Mapping[str, Any]) -> None:
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
         for table, arrow in rows.items():
-            with self._cursor.copy(f"COPY {table} ({', '.join(arrow.column_names)}) FROM STDIN (FORMAT csv)") as copy:
+            target = f"{table} ({', '.join(arrow.column_names)})"
+            with self._connection.cursor().copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
                 for batch in arrow.to_batches(max_chunksize=_CHUNK):
                     text = io.BytesIO()
                     pyarrow.csv.write_csv(batch, text, options)
@@ -87,7 +86,16 @@ _READ_HEAD = "SELECT current_version, committed_at FROM dl_tables WHERE table_id
 _LOCK_HEAD = f"{_READ_HEAD} FOR UPDATE"
 _ADVANCE = "UPDATE dl_tables SET current_version = %s, committed_at = %s WHERE table_id = %s"
 
+# Arrays and not a hundred single values, which the driver and the server would handle one by one.
+_INSERT_BOUNDS = """
+INSERT INTO column_stats
+    (table_id, version, ordinal, column_name, span, min_num, min_text, max_num, max_text, null_count)
+SELECT %s::bigint, %s::bigint, 0, r.* FROM unnest(
+    %s::text[], %s::float8[], %s::float8[], %s::text[], %s::float8[], %s::text[], %s::bigint[]) r
+"""
 
+
+@cache
 def _insert(table: str, rows: int) -> str:
     columns = columns_of(table)
     marks = f"({', '.join(['%s'] * len(columns.split(', ')))})"

@@ -4,6 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ _HEAD = "SELECT current_version, committed_at FROM dl_tables WHERE table_id = ?"
 _ADVANCE = "UPDATE dl_tables SET current_version = ?, committed_at = ? WHERE table_id = ?"
 
 
+@cache
 def _insert(table: str, columns: str | None = None) -> str:
     columns = columns or columns_of(table)
     return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(columns.split(', ')))})"

@@ -1,5 +1,6 @@
 """``connect`` and ``Lake``: a catalog, a root directory, and the datasets in them."""
 
+import hashlib
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ from lakelog.schema import to_delta_json
 from lakelog.telemetry import commit_span, observe_pool
 
 _MIRROR = "lakelog.mirror"
+
+_DIRECTORY = 200
+"""Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
 
 
 def connect(
@@ -152,14 +156,16 @@ class Lake:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
             place = _absolute(location)
-            for other in taken:
-                if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
-                    raise DatasetExistsError(f"location {place!r} overlaps {other!r}, which belongs to another dataset")
-            return place
-        if self.root is None:
+        elif self.root is not None:
+            place = f"{self.root}/{_directory(name)}"
+            if any(f"{other}/".startswith(f"{place}/") for other in taken):
+                place = f"{place}-{uuid.uuid4().hex[:8]}"
+        else:
             raise ConfigurationError("say where the dataset lives: connect with root=…, or create it with location=…")
-        place = f"{self.root}/{quote(name, safe=' -_.')}"
-        return place if place not in taken else f"{place}-{uuid.uuid4().hex[:8]}"
+        for other in taken:
+            if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
+                raise DatasetExistsError(f"location {place!r} overlaps {other!r}, which belongs to another dataset")
+        return place
 
     def dataset(self, name: str) -> Dataset:
         """The dataset of that name. Raises ``DatasetNotFoundError``."""
@@ -279,4 +285,13 @@ def _absolute(location: str) -> str:
         raise ConfigurationError("a location is a path or a URI, not an empty text")
     if "://" in location:
         return location.rstrip("/")
-    return str(Path(location).absolute())
+    return str(Path(os.path.normpath(location)).absolute())
+
+
+def _directory(name: str) -> str:
+    """The directory of a dataset: its name, escaped, and cut where a file system could not hold it."""
+    escaped = quote(name, safe=" -_.")
+    if len(escaped) <= _DIRECTORY:
+        return escaped
+    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{escaped[:_DIRECTORY].rpartition('%')[0] or escaped[:_DIRECTORY]}-{digest}"

@@ -167,6 +167,10 @@ def test_comparisons_become_intervals(where: str, form: Predicate) -> None:
         ("not i = 5", Differs("i", 5)),
         ("! i = 5", Differs("i", 5)),
         ("not (i > 5)", below("i", 5, inclusive=True)),
+        ("not (i >= 5)", below("i", 5)),
+        ("not (i < 5)", above("i", 5, inclusive=True)),
+        ("not (i <= 5)", above("i", 5)),
+        ("not (i <> 5)", point("i", 5)),
         ("not not i = 5", point("i", 5)),
         ("not (i = 5 or s = 'a')", both(Differs("i", 5), Differs("s", "a"))),
         ("not (i = 5 and s = 'a')", either(Differs("i", 5), Differs("s", "a"))),
@@ -464,6 +468,7 @@ def test_columns_without_bounds_can_only_be_asked_for_null() -> None:
         ("exists (select 1)", "subquery"),
         ("count(i) > 5", "aggregate"),
         ("i = 1 -- one", "comment"),
+        ("-- nothing else", "not one condition"),
         ("i = 1; j = 2", "more than one statement"),
         ("", "empty"),
         (" \n ", "empty"),
@@ -507,7 +512,7 @@ def test_sqlglot_is_loaded_only_when_a_predicate_is_read() -> None:
 
 WORDS = (
     *("i", "j", "s", "d", "b", "t", "x.y", "not", "and", "or", "in", "is", "null", "like", "between", "escape", "cast"),
-    *("=", "<", "<=>", "(", ")", ",", "-", "'", "5", "1e5", "'a'", "'2026-01-01'", "date", "true", "as", "int", "case"),
+    *("=", "<", "<=>", "(", ")", ",", "-", "'", "5", "1e5", "'a'", "'2026-01-01'", "date", "true", "as", "int", "--"),
 )
 
 
@@ -578,7 +583,7 @@ def conditions(*, exact: bool) -> st.SearchStrategy[str]:
     for column, values, listed in sides:
         name = st.just(column)
         leaves += [
-            st.tuples(name, operators | distinct, values).map(" ".join),
+            st.builds("{}{} {} {}".format, negation, name, operators | distinct, values),
             st.tuples(values, operators, name).map(" ".join),
             st.builds("{} {}BETWEEN {} AND {}".format, name, negation, values, values),
             st.builds("{} {}IN ({})".format, name, negation, st.lists(listed, min_size=1, max_size=4).map(", ".join)),

@@ -32,6 +32,7 @@ class _Instance:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.process = os.getpid()
         self.users = 0
         self.writer = FairLock()
         self.connection: Any = self._connect()
@@ -65,7 +66,6 @@ class _Instance:
 
 _instances: dict[Path, _Instance] = {}
 _guard = threading.Lock()
-_process = os.getpid()
 
 
 class DuckdbCatalog(Catalog):
@@ -86,7 +86,6 @@ class DuckdbCatalog(Catalog):
         return f"DuckdbCatalog({str(self._path)!r})"
 
     def open(self, *, create: bool, upgrade: bool) -> None:
-        self._refuse_fork()
         if not self._path.exists():
             if not create:
                 raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
@@ -98,6 +97,7 @@ class DuckdbCatalog(Catalog):
             instance = _instances.get(real)
             if instance is None:
                 instance = _instances[real] = _Instance(real)
+            self._refuse_fork(instance)
             instance.users += 1
             self._opened = instance
         try:
@@ -122,7 +122,7 @@ class DuckdbCatalog(Catalog):
 
     def close(self) -> None:
         instance, self._opened = self._opened, None
-        if instance is None or os.getpid() != _process:
+        if instance is None or os.getpid() != instance.process:
             return
         with _guard:
             instance.users -= 1
@@ -172,10 +172,10 @@ class DuckdbCatalog(Catalog):
 
     @contextmanager
     def _slot(self, deadline: Deadline) -> Iterator[_Instance]:
-        self._refuse_fork()
         instance = self._opened
         if instance is None:
             raise LakelogError("this lake is closed: call lakelog.connect again")
+        self._refuse_fork(instance)
         self._waiting += 1
         try:
             if not self._slots.acquire(timeout=deadline.left):
@@ -191,8 +191,8 @@ class DuckdbCatalog(Catalog):
             self._in_use -= 1
             self._slots.release()
 
-    def _refuse_fork(self) -> None:
-        if os.getpid() != _process:
+    def _refuse_fork(self, instance: _Instance) -> None:
+        if os.getpid() != instance.process:
             raise ConfigurationError(
                 f"{self._path} was opened before this process was forked: DuckDB works in one process only. "
                 "Use threads, or a SQLite or PostgreSQL catalog for several processes."
@@ -205,12 +205,12 @@ class _DuckdbSession:
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
         with _translated():
-            rows: list[Row] = self._cursor.execute(statement, dict(parameters) or None).fetchall()
+            rows: list[Row] = self._cursor.execute(statement, _bound(parameters)).fetchall()
             return rows
 
     def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
         with _translated():
-            table = self._cursor.execute(statement, dict(parameters)).to_arrow_table()
+            table = self._cursor.execute(statement, _bound(parameters)).to_arrow_table()
             return table.cast(schema)
 
 
@@ -227,7 +227,7 @@ class _DuckdbTransaction(_DuckdbSession):
 
     def execute(self, statement: str, parameters: Parameters) -> None:
         with _translated():
-            self._cursor.execute(statement, dict(parameters) or None)
+            self._cursor.execute(statement, _bound(parameters))
 
     def insert(self, table: str, rows: Rows) -> None:
         # Always from Arrow: for each bound parameter DuckDB looks whether pandas is installed.
@@ -280,6 +280,11 @@ class _DuckdbTransaction(_DuckdbSession):
         finally:
             self._instance.writer.release()
             self._slot.__exit__(None, None, None)
+
+
+def _bound(parameters: Parameters) -> dict[str, Any] | None:
+    """Lists are paths, which hold no control characters."""
+    return {k: "\x01".join(v) if isinstance(v, list) else v for k, v in parameters.items()} or None
 
 
 def _format(session: Session, queries: Queries) -> int | None:

@@ -248,7 +248,12 @@ class _PostgresSession:
         return pyarrow.csv.read_csv(
             pa.BufferReader(text),
             pyarrow.csv.ReadOptions(column_names=schema.names, block_size=max(len(text) // 8, 1 << 20)),
-            pyarrow.csv.ParseOptions(delimiter=_DELIMITER, quote_char=_QUOTE, newlines_in_values=True),
+            pyarrow.csv.ParseOptions(
+                delimiter=_DELIMITER,
+                quote_char=_QUOTE,
+                newlines_in_values=True,
+                ignore_empty_lines=False,  # the null of a single column
+            ),
             pyarrow.csv.ConvertOptions(
                 column_types=schema,
                 null_values=[""],

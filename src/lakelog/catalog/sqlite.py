@@ -30,6 +30,11 @@ _OLDEST = 3_051_003
 _CHUNK = 8192
 """Rows of an Arrow table that exist as Python values at the same time."""
 
+_INSERTS = {
+    name: f"INSERT INTO {name} ({', '.join(columns.names)}) VALUES ({', '.join('?' * len(columns))})"
+    for name, columns in TABLES.items()
+}
+
 _leaked: list[Any] = []
 """What a parent process opened, and a forked child must neither use nor close."""
 
@@ -232,8 +237,7 @@ class _SqliteTransaction(_SqliteSession):
             self._connection.execute(statement, _bound(parameters))
 
     def insert(self, table: str, rows: Rows) -> None:
-        width = len(TABLES[table])
-        statement = f"INSERT INTO {table} ({', '.join(TABLES[table].names)}) VALUES ({', '.join('?' * width)})"
+        statement = _INSERTS[table]
         with _translated(table):
             if isinstance(rows, pa.Table):
                 for batch in rows.to_batches(max_chunksize=_CHUNK):
@@ -299,23 +303,37 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
-@contextmanager
-def _translated(table: str | None = None) -> Iterator[None]:
-    where = f" in {table}" if table else ""
-    try:
-        yield
-    except apsw.ConstraintError as error:
-        raise DatabaseError(f"a row broke a constraint{where}", _constraint(error), str(error)) from error
-    except apsw.BusyError as error:
-        raise DatabaseError("the SQLite file is locked by a program other than Lakelog", None, str(error)) from error
-    except apsw.FullError as error:
-        raise DatabaseError("the disk of the catalog is full; nothing was committed", None, str(error)) from error
-    except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise DatabaseError("the file is not a SQLite database, or is damaged", None, str(error)) from error
-    except apsw.CantOpenError as error:
-        raise DatabaseError("the SQLite file cannot be opened", None, str(error)) from error
-    except apsw.Error as error:
-        raise DatabaseError(f"SQLite failed{where}", None, str(error)) from error
+class _translated:
+    """Turns apsw's errors into ours, by class."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, table: str | None = None) -> None:
+        self._where = f" in {table}" if table else ""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, apsw.Error):
+            raise self._ours(error) from error
+
+    def _ours(self, error: apsw.Error) -> DatabaseError:
+        if isinstance(error, apsw.ConstraintError):
+            return DatabaseError(f"a row broke a constraint{self._where}", _constraint(error), str(error))
+        for kind, message in _MEANINGS.items():
+            if isinstance(error, kind):
+                return DatabaseError(message, None, str(error))
+        return DatabaseError(f"SQLite failed{self._where}", None, str(error))
+
+
+_MEANINGS: dict[type[apsw.Error], str] = {
+    apsw.BusyError: "the SQLite file is locked by a program other than Lakelog",
+    apsw.FullError: "the disk of the catalog is full; nothing was committed",
+    apsw.NotADBError: "the file is not a SQLite database",
+    apsw.CorruptError: "the SQLite file is damaged: stop, and keep a copy of it",
+    apsw.CantOpenError: "the SQLite file cannot be opened",
+}
 
 
 def _constraint(error: apsw.ConstraintError) -> str:

@@ -26,8 +26,9 @@ from lakelog.log.removes import Removes
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
 from lakelog.log.validation.features import upgrade_problems
+from lakelog.log.validation.row_groups import validate_row_groups
 from lakelog.schema import to_bytes
-from lakelog.strict_json import encode_json, json_problem, text_problem
+from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
@@ -80,6 +81,8 @@ class Draft:
         description: Description,
         row_groups: Sequence[RowGroup] | pa.Table = (),
     ) -> None:
+        if misused := _misused(table_id, expected, actions):
+            raise ValidationError("commit", misused)
         self.table_id = table_id
         self.expected = expected
         self.version = expected + 1
@@ -95,8 +98,10 @@ class Draft:
             else:
                 single.append(action)
         problems = description.problems()
-        if not isinstance(expected, int) or isinstance(expected, bool) or not -1 <= expected < _LARGEST:
-            problems.append(Violation("version", f"expected an integer from 0 to 2^63-1, got {expected + 1!r}"))
+        if not -1 <= expected < _LARGEST:
+            problems.append(Violation("version", f"expected 0 to {_LARGEST}, got {expected + 1}"))
+        if not isinstance(row_groups, pa.Table):
+            problems += validate_row_groups(row_groups)
         checked = check_actions(single, creating=self.version == 0)
         problems += checked.violations
         if len(many_adds) > 1 or len(many_removes) > 1:
@@ -203,6 +208,18 @@ class Draft:
                 ],
             )
         yield from self.adds.rows(table_id, version, self.metadata)
+
+
+def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:
+    """Arguments of another type, about which nothing else can be said."""
+    found = [
+        Violation(name, f"expected an integer, got {describe(value)}")
+        for name, value in (("table id", table_id), ("version", expected))
+        if not isinstance(value, int) or isinstance(value, bool)
+    ]
+    if not isinstance(actions, Sequence) or isinstance(actions, str | bytes):
+        found.append(Violation("actions", f"expected a list of actions, got {describe(actions)}"))
+    return found
 
 
 def _group_table(row_groups: Sequence[RowGroup] | pa.Table) -> Any | None:

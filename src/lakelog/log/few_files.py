@@ -7,7 +7,7 @@ from lakelog.actions import AddFile
 from lakelog.catalog.base import Row
 from lakelog.errors import Violation
 from lakelog.log.files import RowGroup, add_values
-from lakelog.log.pruning.bounds import bounds_of, kind_of, partition_bounds
+from lakelog.log.pruning.bounds import bounds_of, partition_bounds
 from lakelog.log.state import TableMetadata
 
 WITHOUT_STATISTICS = ("", float("inf"), float("-inf"), "")
@@ -37,11 +37,15 @@ class FewFiles:
     def problems(self, metadata: TableMetadata) -> list[Violation]:
         """What contradicts the table's metadata, or the files' own row groups."""
         found: list[Violation] = []
-        kinds = {leaf.path[0]: kind_of(leaf.type) for leaf in metadata.indexed if len(leaf.path) == 1}
-        columns = metadata.partition_columns
+        columns = set(metadata.partition_columns)
+        kinds = {leaf.path[0]: kind for leaf, kind in metadata.bounded if leaf.path[0] in columns}
         for add in self._adds:
-            if add.partition_values.keys() != set(columns):
-                found.append(Violation(f"add {add.path}", partition_key_problem(add.partition_values, columns)))
+            if add.partition_values.keys() != columns:
+                found.append(
+                    Violation(
+                        f"add {add.path}", partition_key_problem(add.partition_values, metadata.partition_columns)
+                    )
+                )
                 continue
             found += [
                 Violation(f"add {add.path}", f"partition value {value!r} is not a value of column {name!r}")
@@ -61,8 +65,6 @@ class FewFiles:
                 found.append(Violation(where, "belongs to a file that this commit does not add"))
             if (group.path, group.row_group) in seen:
                 found.append(Violation(where, "is there twice"))
-            if min(group.row_group, group.row_count, group.byte_size or 0) < 0:
-                found.append(Violation(where, "has a negative number"))
             seen.add((group.path, group.row_group))
             sums[group.path] = sums.get(group.path, 0) + group.row_count
         for path, total in sums.items():
@@ -113,22 +115,21 @@ class FewFiles:
     ) -> Iterator[Row]:
         table_id, version, ordinal = key
         lows, highs, nulls = stats.get("minValues", {}), stats.get("maxValues", {}), stats.get("nullCount", {})
-        if not (lows or highs or nulls):
+        known = bool(lows or highs or nulls)
+        if not known:
             name, span, min_num, min_text = WITHOUT_STATISTICS
             yield (table_id, name, span, min_num, min_text, version, ordinal, float("inf"), None, None)
-        for leaf in metadata.indexed:
-            kind = kind_of(leaf.type)
-            if kind is None:
-                continue
-            if leaf.path[0] in add.partition_values:
-                bounds = partition_bounds(kind, add.partition_values[leaf.path[0]], count)
+        for leaf, kind in metadata.bounded:
+            path = leaf.path
+            if path[0] in add.partition_values:
+                bounds = partition_bounds(kind, add.partition_values[path[0]], count)
                 assert bounds is not None, "checked by problems()"
-            elif lows or highs or nulls:
-                null_count = _dig(nulls, leaf.path)
-                null_count = null_count if isinstance(null_count, int) else None
-                bounds = bounds_of(kind, _dig(lows, leaf.path), _dig(highs, leaf.path), null_count, count)
-            else:
+            elif not known:
                 continue
+            elif len(path) == 1:
+                bounds = bounds_of(kind, lows.get(path[0]), highs.get(path[0]), nulls.get(path[0]), count)
+            else:
+                bounds = bounds_of(kind, dig(lows, path), dig(highs, path), dig(nulls, path), count)
             span, min_num, min_text, max_num, max_text, null_count = bounds
             yield (table_id, leaf.name, span, min_num, min_text, version, ordinal, max_num, max_text, null_count)
 
@@ -137,7 +138,8 @@ def partition_key_problem(values: Mapping[str, Any], columns: Sequence[str]) -> 
     return f"has partition values for {sorted(values)}, but the table is partitioned by {list(columns)}"
 
 
-def _dig(tree: Any, path: tuple[str, ...]) -> Any:
+def dig(tree: Any, path: tuple[str, ...]) -> Any:
+    """What nested JSON objects hold at a path, or None."""
     for part in path:
         if not isinstance(tree, dict):
             return None

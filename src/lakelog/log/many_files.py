@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.few_files import WITHOUT_STATISTICS, partition_key_problem
+from lakelog.log.few_files import WITHOUT_STATISTICS, dig, partition_key_problem
 from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS, AddFiles, conformed, repeated_paths
 from lakelog.log.pruning.bounds import Bounds, bounds_of, kind_of, partition_bounds
 from lakelog.log.pruning.bulk_bounds import BulkStatistics, ColumnBounds, UnusualStatistics, read_statistics
@@ -280,16 +280,8 @@ _PARTS = ("minValues", "maxValues", "nullCount")
 
 
 def _bounds_in(stats: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    low, high, nulls = (_find(stats.get(part), path) for part in _PARTS)
+    low, high, nulls = (dig(stats.get(part), path) for part in _PARTS)
     return low, high, nulls
-
-
-def _find(tree: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        if not isinstance(tree, dict):
-            return None
-        tree = tree.get(part)
-    return tree
 
 
 def _partition_text_problems(text: str) -> list[Violation]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Catalog, Row, Session
+from lakelog.log.pruning.bounds import Kind, kind_of
 from lakelog.schema import Leaf, from_delta_json, indexed_leaves
 from lakelog.schema.mapping import is_mapped, physical_schema
 
@@ -65,6 +66,11 @@ class TableMetadata:
             return indexed_leaves(self.physical, self.partition_columns, int(limit) if limit else 32)
         except ValueError:
             return indexed_leaves(self.physical, self.partition_columns)
+
+    @cached_property
+    def bounded(self) -> tuple[tuple[Leaf, Kind], ...]:
+        """The indexed columns that have an order."""
+        return tuple((leaf, kind) for leaf in self.indexed if (kind := kind_of(leaf.type)) is not None)
 
 
 @dataclass(frozen=True)

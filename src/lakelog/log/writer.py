@@ -42,7 +42,7 @@ class SqlTxnLogWriter:
             committer=committer,
             extra={} if extra is None else extra,
         )
-        expected = version - 1 if isinstance(version, int) else version
+        expected = version if isinstance(version, bool) or not isinstance(version, int) else version - 1
         outcome = self._committer.commit([Draft(table_id, expected, actions, description, row_groups)])
         if isinstance(outcome, Conflict):
             raise outcome.error()

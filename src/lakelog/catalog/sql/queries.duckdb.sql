@@ -1,9 +1,9 @@
 -- Statements that read differently in DuckDB, which scans columns instead of walking indexes.
 
 -- name: live_paths
--- The live rows of the paths that a commit touches.
+-- The live rows of the paths that a commit touches; a list is one text, since DuckDB binds each element by itself.
 SELECT f.path, f.version, f.ordinal, f.deletion_vector FROM dl_add_files f
-WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path IN (SELECT unnest(CAST($paths AS VARCHAR[])))
+WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path IN (SELECT unnest(string_split($paths, chr(1))))
 
 -- name: kept_files
 -- The live files of a version whose keys a predicate kept.

@@ -17,13 +17,35 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        {locks}
 
 -- name: live_paths
--- The live rows of the paths that a commit touches.
+-- The live rows of the paths that a commit touches. OFFSET 0 here and below keeps the planner from joining the other
+-- way round where it has no statistics yet: one index search for each outer row, whatever it believes.
 SELECT f.path, f.version, f.ordinal, f.deletion_vector
-FROM unnest(CAST($paths AS text[])) AS p (path)
-JOIN dl_add_files f ON f.table_id = $table_id AND f.removed_version IS NULL
- AND hashtextextended(f.path, 0) = hashtextextended(p.path, 0)
- AND hashtextextended(f.path, 1) = hashtextextended(p.path, 1)
-WHERE f.path = p.path
+FROM unnest(CAST($paths AS text[])) AS p (path) CROSS JOIN LATERAL (
+  SELECT f.path, f.version, f.ordinal, f.deletion_vector FROM dl_add_files f
+  WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path = p.path
+    AND hashtextextended(f.path, 0) = hashtextextended(p.path, 0)
+    AND hashtextextended(f.path, 1) = hashtextextended(p.path, 1)
+  OFFSET 0) f
+
+-- name: close_removed
+-- Marks the files that this commit's removes name as removed by it. They are live, as was looked up under the lock;
+-- to say so here would offer the planner an index that it must not take.
+UPDATE dl_add_files SET removed_version = $version
+WHERE ctid = ANY (ARRAY(
+  SELECT f.ctid FROM dl_remove_files r CROSS JOIN LATERAL (
+    SELECT f.ctid FROM dl_add_files f
+    WHERE f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
+    OFFSET 0) f
+  WHERE r.table_id = $table_id AND r.version = $version))
+
+-- name: kept_files
+-- The live files of a version whose keys a predicate kept.
+WITH kept AS MATERIALIZED ({kept})
+SELECT f.* FROM kept CROSS JOIN LATERAL (
+  SELECT {columns} FROM dl_add_files f
+  WHERE f.table_id = $table_id AND f.version = kept.version AND f.ordinal = kept.ordinal
+    AND f.version <= $version AND (f.removed_version IS NULL OR f.removed_version > $version)
+  OFFSET 0) f
 
 -- name: keys_range_num
 -- Files whose numbers in a column can lie in [low, high]. OFFSET 0 keeps one index search for each span.

@@ -19,6 +19,7 @@ TEXT_LENGTH = 64
 
 INFINITY = math.inf
 _EXACT = 2.0**53
+SINGLE_STEP = 2.0**-23
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY_MICROSECONDS = 86_400_000_000
@@ -28,12 +29,17 @@ class Kind(Enum):
     """How a column's values are compared."""
 
     INTEGER = "integer"
+    SINGLE = "single"
     FLOAT = "float"
     DECIMAL = "decimal"
     BOOLEAN = "boolean"
     DATE = "date"
     TIMESTAMP = "timestamp"
     TEXT = "text"
+
+
+FLOATS = (Kind.SINGLE, Kind.FLOAT)
+"""Kinds that know NaN."""
 
 
 class Bounds(NamedTuple):
@@ -53,7 +59,8 @@ def kind_of(arrow_type: Any) -> Kind | None:
     types = pa.types
     for test, kind in (
         (types.is_signed_integer, Kind.INTEGER),
-        (types.is_floating, Kind.FLOAT),
+        (types.is_float64, Kind.FLOAT),
+        (types.is_floating, Kind.SINGLE),
         (types.is_decimal, Kind.DECIMAL),
         (types.is_boolean, Kind.BOOLEAN),
         (types.is_date, Kind.DATE),
@@ -71,6 +78,10 @@ def bounds_of(kind: Kind, low: Any, high: Any, null_count: int | None, rows: int
         return Bounds(-1.0, 0.0, "", 0.0, None, null_count)
     if kind is Kind.TEXT:
         return _text_bounds(low, high, null_count)
+    if type(low) is int and type(high) is int and kind is Kind.INTEGER and -_EXACT < low <= high < _EXACT:
+        # The common case, as below.
+        minimum, maximum = float(low), float(high)
+        return Bounds(number_span(minimum, maximum), minimum, "", maximum, None, null_count)
     lowest, highest = number(kind, low), number(kind, high)
     minimum = -INFINITY if lowest is None else lowest[0]
     maximum = INFINITY if highest is None else highest[1]
@@ -101,8 +112,12 @@ def number(kind: Kind, value: Any) -> tuple[float, float] | None:
         return None if microseconds is None else outward(microseconds)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or math.isnan(value):
         return None
-    if kind is Kind.FLOAT and isinstance(value, float):
-        return value, value
+    if kind is Kind.FLOAT:
+        return float(value), float(value)
+    if kind is Kind.SINGLE:
+        # Writers shorten the digits of a 32-bit float, so that as a double they stand for a neighbour.
+        margin = abs(float(value)) * SINGLE_STEP
+        return float(value) - margin, float(value) + margin
     return outward(value)
 
 
@@ -167,10 +182,10 @@ def _from_partition_text(kind: Kind, text: str) -> Any:
     try:
         value = Decimal(text)
     except InvalidOperation:
-        return float(text) if kind is Kind.FLOAT and text in ("NaN", "Infinity", "-Infinity") else None
+        return float(text) if kind in FLOATS and text in ("NaN", "Infinity", "-Infinity") else None
     if kind is Kind.INTEGER:
         return int(value) if value == value.to_integral_value() else None
-    return float(value) if kind is Kind.FLOAT else value
+    return float(value) if kind in FLOATS else value
 
 
 def _microseconds(text: str) -> int | None:

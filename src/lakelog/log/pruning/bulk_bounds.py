@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from lakelog.log.pruning.bounds import TEXT_LENGTH, Kind, bounds_of, kind_of
+from lakelog.log.pruning.bounds import FLOATS, SINGLE_STEP, TEXT_LENGTH, Kind, bounds_of, kind_of
 from lakelog.schema.leaves import Leaf
 
 _BATCH = 16_384
@@ -213,13 +213,15 @@ def _floor(values: Any, kind: Kind) -> Any:
     numbers = np.array(pc.fill_null(values, float("-inf")))
     loose = _loose(numbers, kind)
     numbers[loose] = np.nextafter(numbers[loose], -np.inf)
-    return numbers
+    return numbers - np.abs(numbers) * SINGLE_STEP if kind is Kind.SINGLE else numbers
 
 
 def _ceiling(values: Any, kind: Kind) -> Any:
     numbers = np.array(pc.fill_null(values, float("inf")))
     loose = _loose(numbers, kind)
     numbers[loose] = np.nextafter(numbers[loose], np.inf)
+    if kind is Kind.SINGLE:
+        return numbers + np.abs(numbers) * SINGLE_STEP
     if kind is Kind.TIMESTAMP:
         numbers += 1000
     return numbers
@@ -227,7 +229,7 @@ def _ceiling(values: Any, kind: Kind) -> Any:
 
 def _loose(numbers: Any, kind: Kind) -> Any:
     """Where a double may not be the value itself."""
-    if kind is Kind.FLOAT:
+    if kind in FLOATS:
         return np.zeros(len(numbers), dtype=bool)
     finite = np.isfinite(numbers)
     return finite & ((np.abs(numbers) >= _EXACT) | (numbers != np.floor(numbers)))

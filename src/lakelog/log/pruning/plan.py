@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakelog.catalog.queries import Queries
-from lakelog.log.pruning.bounds import Kind, kind_of, outward
+from lakelog.log.pruning.bounds import FLOATS, Kind, kind_of, outward
 from lakelog.log.pruning.predicate import And, Differs, Everything, IsNull, Nothing, NotNull, Or, Predicate, Range
 from lakelog.log.state import TableMetadata
 from lakelog.schema import Leaf, leaf_columns
@@ -105,7 +105,7 @@ def _range(predicate: Range, column: Column) -> Plan:
     low, high = predicate.low, predicate.high
     if column.kind is Kind.TEXT:
         return Test("keys_range_text", column, {"low": low or "", "high": _LAST_TEXT if high is None else high})
-    if column.kind is Kind.FLOAT and high is None:
+    if column.kind in FLOATS and high is None:
         # NaN is above every number for Spark, and statistics need not mention it.
         return Test("keys_all_null", column, {}, excludes=True)
     lowest = -math.inf if low is None else _inside(low, predicate.low_inclusive, math.inf)
@@ -130,7 +130,7 @@ def _differs(predicate: Differs, column: Column) -> Plan:
         only = Test("keys_only_text", column, {"value": value, "span": float(len(value))}, excludes=True)
         return AllOf((only, only_nulls))
     below, above = outward(value)
-    if below != above or column.kind is Kind.FLOAT:
+    if below != above or column.kind in FLOATS:
         return only_nulls
     return AllOf((Test("keys_only_num", column, {"value": below}, excludes=True), only_nulls))
 

@@ -6,6 +6,7 @@ bounds say that no row satisfies the form. What cannot be said about one column 
 """
 
 import difflib
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -250,7 +251,7 @@ def _spark_tokens(tokens: "Sequence[Token]", where: str) -> "list[Token]":
     nesting = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
     found: list[Token] = []
     depth = run = 0
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in itertools.zip_longest(tokens, tokens[1:]):
         if token.comments:
             raise Rejected("contains a comment; leave it out")
         if token.token_type == TokenType.SEMICOLON:
@@ -259,7 +260,11 @@ def _spark_tokens(tokens: "Sequence[Token]", where: str) -> "list[Token]":
             raise Rejected("has a plus sign that does not stand before a number; arithmetic cannot be analysed")
         if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
             text, last = _string(where[token.start : token.end + 1]), found[-1] if found else None
-            if last and last.token_type == TokenType.STRING and where[last.end :][:2] == where[token.start] * 2:
+            if (
+                last
+                and last.token_type == TokenType.STRING
+                and where[last.end : last.end + 2] == where[token.start] * 2
+            ):
                 text = f"{found.pop().text}{where[token.start]}{text}"
             token = Token(TokenType.STRING, text, token.line, token.col, token.start, token.end)
         else:

@@ -1,0 +1,179 @@
+"""The invariants of the log, checked on the rows of a catalog. Any test may call ``check_invariants`` at any time."""
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from lakelog import Lake
+from tests.fixtures.lakes import COLUMNS, VIEWS, qualified
+
+Row = dict[str, Any]
+Key = tuple[int, int]
+"""A file of a table: the version that added it, and its ordinal."""
+
+_PARTS = ("row_groups", "partitions", "column_stats")
+_NUMBERED = ("dl_add_files", "dl_remove_files", "dl_cdc_files")
+_ACTIONS = (*_NUMBERED, "dl_metadata_updates", "dl_protocol_updates", "dl_txn_actions", "dl_domain_metadata")
+_LOG = (*_ACTIONS, *_PARTS, "dl_table_versions", "schema_versions")
+
+_MOMENTS = ("timestamp", "created_at")
+"""Times with a zone, which DuckDB's driver hands over only where pytz is installed."""
+
+
+def check_invariants(lake: Lake) -> None:
+    """Asserts that every table's log is whole and agrees with itself.
+
+    Waits for the commits that are under way, so the calling thread must not have a transaction open.
+    """
+    locked, catalog = _read(lake)
+    _check_tables(catalog)
+    logs = {name: _grouped(rows, "dataset_id" if name in VIEWS else "table_id") for name, rows in catalog.items()}
+    for head in catalog["dl_tables"]:
+        # A table that was created after the locks were chosen may change while it is read.
+        if head["table_id"] not in locked:
+            continue
+        log = {name: groups.get(head["table_id"], []) for name, groups in logs.items()}
+        _check_versions(head, log)
+        _check_live_files(log)
+        _check_counts(log)
+        _check_schemas(head, log)
+        _check_progress(log)
+        _check_parts(log)
+
+
+def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
+    """The tables that were there, and all rows, read while none of these tables can change."""
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        tables = [row[0] for row in session.fetch(f"SELECT table_id FROM {qualified(lake, 'dl_tables')}", {})]
+    transaction = catalog.begin(tables, str(uuid.uuid4()), lake.committer.timeout)
+    found: dict[str, list[Row]] = {}
+    try:
+        # The tables themselves come last: no row can belong to a table that is not there by then.
+        for name in (*_LOG, "dl_tables", *VIEWS):
+            columns = [column for column in (COLUMNS | VIEWS)[name] if column not in _MOMENTS]
+            selected = ", ".join(f'"{column}"' for column in columns)
+            rows = transaction.fetch(f"SELECT {selected} FROM {qualified(lake, name)}", {})
+            found[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+    finally:
+        transaction.rollback()
+    return set(tables), found
+
+
+def _check_versions(head: Row, log: dict[str, list[Row]]) -> None:
+    """Versions are dense and end at the head, and time moves forward with them."""
+    commits = sorted(log["dl_table_versions"], key=lambda row: row["version"])
+    versions = [row["version"] for row in commits]
+    assert versions, f"{head['name']!r} is there without its version 0"
+    assert versions == list(range(head["current_version"] + 1)), f"versions of {head['name']!r}: {versions}"
+    times = [row["committed_at"] for row in commits]
+    assert all(before < after for before, after in zip(times, times[1:], strict=False)), times
+    assert head["committed_at"] == times[-1]
+    assert len({str(row["commit_id"]) for row in commits}) == len(commits), "a commit id came twice"
+    for name in _ACTIONS:
+        assert {row["version"] for row in log[name]} <= set(versions), f"{name} has rows of no version"
+    for name in _NUMBERED:
+        for version, ordinals in _grouped(log[name], "version", "ordinal").items():
+            assert sorted(ordinals) == list(range(len(ordinals))), f"{name} of version {version}: {ordinals}"
+    seen = sorted((row["version"], str(row["commit_id"])) for row in log["transactions"])
+    assert seen == [(row["version"], str(row["commit_id"])) for row in commits], "the transactions view differs"
+
+
+def _check_live_files(log: dict[str, list[Row]]) -> None:
+    """The version that removed each file is the one that a replay of the log finds."""
+    adds, removes = _grouped(log["dl_add_files"], "version"), _grouped(log["dl_remove_files"], "version")
+    live: dict[str, Key] = {}
+    closed: dict[Key, int] = {}
+    for version in sorted(adds.keys() | removes.keys()):
+        for remove in removes.get(version, ()):
+            path = remove["path"]
+            assert path in live, f"version {version} removes {path!r}, which is not live"
+            assert live[path] == (remove["added_version"], remove["added_ordinal"]), f"{path!r} closed another file"
+            closed[live.pop(path)] = version
+        before = dict(live)
+        for add in adds.get(version, ()):
+            path = add["path"]
+            if path in before:
+                closed[before.pop(path)] = version
+            assert live.get(path, (-1, 0))[0] != version, f"version {version} adds {path!r} twice"
+            live[path] = (version, add["ordinal"])
+    recorded = {
+        (row["version"], row["ordinal"]): row["removed_version"]
+        for row in log["dl_add_files"]
+        if row["removed_version"] is not None
+    }
+    assert recorded == closed, "the live files differ from a replay of the log"
+    seen = {(row["added_version"], row["path"]): row["removed_version"] for row in log["files"]}
+    assert seen == {(row["version"], row["path"]): row["removed_version"] for row in log["dl_add_files"]}
+
+
+def _check_counts(log: dict[str, list[Row]]) -> None:
+    """A file's row count is the sum over its row groups, and what its statistics say."""
+    groups = _grouped(log["row_groups"], ("version", "ordinal"), "row_count")
+    for file in log["dl_add_files"]:
+        counts = {file["row_count"]} - {None}
+        if (file["version"], file["ordinal"]) in groups:
+            counts.add(sum(groups[file["version"], file["ordinal"]]))
+        if file["stats"] and "numRecords" in (stats := json.loads(file["stats"])):
+            counts.add(stats["numRecords"])
+        assert len(counts) <= 1, f"{file['path']!r} has {counts} rows"
+
+
+def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
+    """Every file's schema is the one in force when it was added, and the head knows the latest metadata."""
+    schemas = {row["version"]: row["introduced_by"] for row in log["schema_versions"]}
+    assert sorted(schemas) == list(range(len(schemas)))
+    assert sorted(schemas.values()) == [schemas[version] for version in sorted(schemas)]
+    metadata = {row["version"]: row["schema_version"] for row in log["dl_metadata_updates"]}
+    assert set(metadata.values()) == set(schemas), "a metadata's schema does not exist, or a schema has no metadata"
+    assert set(schemas.values()) <= metadata.keys()
+    assert head["metadata_version"] == max(metadata)
+    assert head["protocol_version"] == max(row["version"] for row in log["dl_protocol_updates"])
+    changes = sorted(metadata, reverse=True)
+    for file in log["dl_add_files"]:
+        in_force = next(version for version in changes if version <= file["version"])
+        assert file["schema_version"] == metadata[in_force], f"{file['path']!r} has another version's schema"
+
+
+def _check_progress(log: dict[str, list[Row]]) -> None:
+    for app, steps in _grouped(log["dl_txn_actions"], "app_id", ("version", "app_version")).items():
+        progress = [step for _, step in sorted(steps)]
+        assert all(a < b for a, b in zip(progress, progress[1:], strict=False)), f"{app!r} went back: {progress}"
+
+
+def _check_parts(log: dict[str, list[Row]]) -> None:
+    """Row groups, partition values and bounds belong to files, and partition values are those of the action."""
+    files = {(row["version"], row["ordinal"]): row for row in log["dl_add_files"]}
+    for name in _PARTS:
+        strays = {(row["version"], row["ordinal"]) for row in log[name]} - files.keys()
+        assert not strays, f"{name} has rows of files that do not exist: {sorted(strays)[:5]}"
+    values: dict[Key, dict[str, Any]] = defaultdict(dict)
+    for row in log["partitions"]:
+        values[row["version"], row["ordinal"]][row["key"]] = row["value"]
+    for key, file in files.items():
+        assert values[key] == json.loads(file["partition_values"]), f"partition values of {file['path']!r}"
+
+
+def _check_tables(catalog: dict[str, list[Row]]) -> None:
+    """No row is without its table; live names are unique and no location is used twice."""
+    heads = catalog["dl_tables"]
+    known = {row["table_id"] for row in heads}
+    for name in _LOG:
+        assert {row["table_id"] for row in catalog[name]} <= known, f"{name} has rows of no table"
+    live = sorted((row["name"], row["current_version"]) for row in heads if row["dropped_at"] is None)
+    assert len({name for name, _ in live}) == len(live)
+    assert len({row["location"] for row in heads}) == len(heads)
+    assert sorted((row["name"], row["current_version"]) for row in catalog["datasets"]) == live
+
+
+def _grouped(rows: Iterable[Row], by: str | tuple[str, ...], take: str | tuple[str, ...] | None = None) -> Any:
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for row in rows:
+        groups[_pick(row, by)].append(row if take is None else _pick(row, take))
+    return groups
+
+
+def _pick(row: Row, names: str | tuple[str, ...]) -> Any:
+    return row[names] if isinstance(names, str) else tuple(row[name] for name in names)
