@@ -3,12 +3,14 @@
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import lakelog
 from bench.measure import Figure
 
 RESULTS = Path(__file__).parent / "results"
@@ -59,7 +61,9 @@ def save(figures: Sequence[Figure], *, complete: bool) -> Path:
 
 def _markdown(figures: Sequence[Figure], about: dict[str, Any]) -> str:
     lines = [
-        f"{about['date']}, {about['machine']}. " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".",
+        f"{about['date']}, {about['source']}, {about['machine']}. "
+        + ", ".join(f"{k} {v}" for k, v in about["versions"].items())
+        + ".",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|" + "---|" * len(HEADINGS),
@@ -72,8 +76,17 @@ def _about() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",
+        "source": _source(),
+        "load": os.getloadavg()[0],
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     }
+
+
+def _source() -> str:
+    """The commit that was measured, and whether the source differed from it."""
+    directory = Path(lakelog.__file__).parent
+    command = ["git", "-C", str(directory), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def _plain(figure: Figure) -> dict[str, Any]:

@@ -80,11 +80,12 @@ def test_a_broken_constraint_is_named_with_its_table_and_row(lake: Lake, dataset
     before = catalog_rows(lake)
     actions = [add("new.parquet", partition_values={"day": None}), Txn(app_id="the app", version=9)]
     manager = TransactionManager(lake)
+    attempts = {
+        "writer": lambda: commit(lake, dataset, *actions),
+        "transaction": lambda: manager.commit(manager.begin(dataset.id), actions),
+    }
     with pytest.raises(DatabaseError) as caught:
-        if door == "writer":
-            commit(lake, dataset, *actions)
-        else:
-            manager.commit(manager.begin(dataset.id), actions)
+        attempts[door]()
     assert caught.value.constraint
     assert "dl_txn_actions" in str(caught.value)
     assert "the app" in str(caught.value)

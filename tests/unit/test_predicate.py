@@ -25,8 +25,8 @@ from lakelog.log.pruning.predicate import (
     Predicate,
     Range,
     Value,
-    parse,
 )
+from lakelog.log.pruning.reader import parse
 
 COLUMNS = {
     "i": pa.int32(),

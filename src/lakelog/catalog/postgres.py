@@ -51,6 +51,7 @@ _SQL_TYPES = {
 # Characters that neither a path nor JSON can hold unescaped: nothing needs quoting, whatever it contains.
 _QUOTE, _DELIMITER = "\x01", "\x02"
 
+_fork_guard = threading.Lock()
 _leaked: list[Any] = []
 """Pools of a parent process: closing them in a forked child would end the parent's sessions."""
 
@@ -100,9 +101,8 @@ class PostgresCatalog(Catalog):
 
     def close(self) -> None:
         self._closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None and os.getpid() == self._process:
-            pool.close()
+        if self._pool is not None and os.getpid() == self._process:
+            self._pool.close()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -117,6 +117,7 @@ class PostgresCatalog(Catalog):
         deadline = Deadline(timeout)
         keys = [lock_key(self.schema, f"commit {commit_id}")]
         keys += sorted({lock_key(self.schema, f"table {table}") for table in tables})
+        self._leave_parent()
         for key in keys:
             refuse_own_wait(self._holders.get(key), "the commit lock of the same table")
         connection = self._take(timeout)
@@ -142,8 +143,16 @@ class PostgresCatalog(Catalog):
         used = stats.get("pool_size", 0) - stats.get("pool_available", 0)
         return used, stats.get("requests_waiting", 0)
 
+    def _leave_parent(self) -> None:
+        """Gives a forked child a pool of its own."""
+        if os.getpid() != self._process:
+            with _fork_guard:
+                if os.getpid() != self._process:
+                    _leaked.append(self._pool)
+                    self._start()
+
     def _start(self) -> None:
-        self._process = os.getpid()
+        self._holders = {}
         self._pool = psycopg_pool.ConnectionPool(
             self._url,
             kwargs=self._options(),
@@ -156,6 +165,7 @@ class PostgresCatalog(Catalog):
             num_workers=1,
         )
         self._pool.open()
+        self._process = os.getpid()
 
     def _options(self) -> dict[str, Any]:
         seconds = max(int(self._timeout), 2)
@@ -177,9 +187,7 @@ class PostgresCatalog(Catalog):
     def _take(self, timeout: float) -> Any:
         if self._closed:
             raise LakelogError("this lake is closed: call lakelog.connect again")
-        if os.getpid() != self._process:
-            _leaked.append(self._pool)
-            self._start()
+        self._leave_parent()
         try:
             return self._pool.getconn(timeout)
         except psycopg_pool.PoolTimeout:
@@ -329,9 +337,9 @@ class _PostgresTransaction(_PostgresSession):
             if cursor.statusmessage != "COMMIT":
                 raise DatabaseError("PostgreSQL rolled the transaction back instead of committing it")
         except psycopg.Error as error:
-            if self._connection.closed or isinstance(
-                error, pg.StatementCompletionUnknown | pg.TransactionResolutionUnknown
-            ):
+            if not _refused(error):
+                with suppress(psycopg.Error):
+                    self._connection.close()
                 self._end()
                 raise OutcomeUnknown(scrubbed(str(error), self._catalog._url)) from None
             with self._failures():
@@ -421,7 +429,15 @@ def _element(value: Any) -> str:
     return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
 
 
+def _refused(error: psycopg.Error) -> bool:
+    """Whether the server itself said no and lives on; a FATAL may follow a COMMIT that stands."""
+    unknown = isinstance(error, pg.StatementCompletionUnknown | pg.TransactionResolutionUnknown)
+    return error.diag.severity_nonlocalized == "ERROR" and not unknown
+
+
 def _alive(connection: Any) -> None:
     """An idle connection has nothing to say: if it does, the server has gone away, and asking tells."""
-    if select.select([connection.fileno()], [], [], 0)[0]:
+    poll = select.poll()  # select.select() cannot watch a descriptor past 1,023.
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
         connection.execute("SELECT 1")

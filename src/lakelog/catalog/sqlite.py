@@ -8,11 +8,13 @@ second one would drop the first one's locks when it closes the file.
 import json
 import os
 import queue
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import apsw
 import pyarrow as pa
@@ -35,8 +37,8 @@ _INSERTS = {
     for name, columns in TABLES.items()
 }
 
-_leaked: list[Any] = []
-"""What a parent process opened, and a forked child must neither use nor close."""
+_catalogs: "WeakSet[SqliteCatalog]" = WeakSet()
+_fork_guard = threading.Lock()
 
 
 class SqliteCatalog(Catalog):
@@ -47,20 +49,22 @@ class SqliteCatalog(Catalog):
         self._path = path
         self._pool_size = pool_size
         self._timeout = timeout
+        self._closed = False
         self._start()
+        _catalogs.add(self)
 
     def __repr__(self) -> str:
         return f"SqliteCatalog({str(self._path)!r})"
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._closed = False
         self._writer = FairLock()
         self._file_lock = FileLock(self._path.with_name(self._path.name + "-lock"))
         self._idle: queue.LifoQueue[apsw.Connection | None] = queue.LifoQueue()
         for _ in range(self._pool_size):
             self._idle.put(None)
         self._waiting = 0
+        self._alone = False
 
     def open(self, *, create: bool, upgrade: bool) -> None:
         if apsw.SQLITE_VERSION_NUMBER < _OLDEST:
@@ -110,6 +114,7 @@ class SqliteCatalog(Catalog):
 
     def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
         deadline = Deadline(timeout)
+        self._leave_parent()
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)
         try:
@@ -127,10 +132,11 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
-        # A later write that is durable settles what an earlier fsync error left open.
+        # A later write that is durable settles what an earlier fsync error left open. Setting the version in the
+        # file's header always writes a page, where an UPDATE that changes nothing would write none.
         transaction = self.begin((), commit_id, timeout)
         try:
-            transaction.execute("UPDATE lakelog_migrations SET applied_at = applied_at WHERE version = 1", {})
+            transaction.execute("PRAGMA user_version = 0", {})
             yield transaction
             transaction.commit()
         finally:
@@ -140,10 +146,9 @@ class SqliteCatalog(Catalog):
         return self._pool_size - self._idle.qsize(), self._waiting
 
     def _take(self, deadline: Deadline) -> apsw.Connection:
-        if os.getpid() != self._process:
-            self._after_fork()
         if self._closed:
             raise LakelogError("this lake is closed: call lakelog.connect again")
+        self._leave_parent()
         self._waiting += 1
         try:
             connection = self._idle.get(timeout=max(deadline.left, 0.001))
@@ -162,7 +167,7 @@ class SqliteCatalog(Catalog):
         return connection
 
     def _give_back(self, connection: apsw.Connection, *, broken: bool = False) -> None:
-        if broken or self._closed or os.getpid() != self._process:
+        if broken or self._closed:
             with suppress(apsw.Error):
                 connection.close(True)
             self._idle.put(None)
@@ -190,12 +195,32 @@ class SqliteCatalog(Catalog):
         self._file_lock.release()
         self._writer.release()
 
-    def _after_fork(self) -> None:
-        _leaked.append((self._idle, self._writer))
-        self._file_lock.forget()
-        closed = self._closed
-        self._start()
-        self._closed = closed
+    def _leave_parent(self) -> None:
+        """Closes what a forked child inherited of this file, before the child opens it.
+
+        SQLite remembers a file's locks by process, and a fork inherits the memory without the locks: a child that went
+        on would lose its commits when the parent closes the file and deletes the WAL.
+        """
+        me = os.getpid()
+        if self._process == me and self._alone:
+            return
+        with _fork_guard:
+            real = self._path.resolve()
+            inherited = [each for each in _catalogs if each._process != me and each._path.resolve() == real]
+            for catalog in inherited:
+                # Not get(): another thread may have held the queue's lock at the moment of the fork.
+                if len(catalog._idle.queue) < catalog._pool_size:
+                    raise ConfigurationError(
+                        f"{self._path} was in use when this process was forked: end reads and transactions before a "
+                        "fork, or start processes by spawn"
+                    )
+            for catalog in inherited:
+                for connection in catalog._idle.queue:
+                    if connection is not None:
+                        connection.close(True)
+                catalog._file_lock.forget()
+                catalog._start()
+            self._alone = True
 
 
 class _SqliteSession:
@@ -238,15 +263,29 @@ class _SqliteTransaction(_SqliteSession):
 
     def insert(self, table: str, rows: Rows) -> None:
         statement = _INSERTS[table]
-        with _translated(table):
-            if isinstance(rows, pa.Table):
-                for batch in rows.to_batches(max_chunksize=_CHUNK):
-                    columns = (column.to_pylist() for column in batch.columns)
-                    self._connection.executemany(statement, zip(*columns, strict=True))
-            elif len(rows) == 1:
-                self._connection.execute(statement, rows[0])
-            else:
-                self._connection.executemany(statement, rows)
+        last: Row = ()
+
+        def each(part: Iterable[Row]) -> Iterator[Row]:
+            nonlocal last
+            for last in part:  # noqa: UP028 - remembered for the error
+                yield last
+
+        try:
+            with _translated(table):
+                if isinstance(rows, pa.Table):
+                    for batch in rows.to_batches(max_chunksize=_CHUNK):
+                        columns = (column.to_pylist() for column in batch.columns)
+                        self._connection.executemany(statement, each(zip(*columns, strict=True)))
+                elif len(rows) == 1:
+                    last = rows[0]
+                    self._connection.execute(statement, last)
+                else:
+                    self._connection.executemany(statement, each(rows))
+        except DatabaseError as error:
+            if error.constraint is None:
+                raise
+            row = ", ".join(f"{name} {value!r}" for name, value in zip(TABLES[table].names, last, strict=False))
+            raise DatabaseError(error.message, error.constraint, f"{error.detail}: {row[:300]}") from error.__cause__
 
     def commit(self) -> None:
         try:

@@ -137,9 +137,15 @@ class Committer:
         return results
 
     def status(self, commit_id: str) -> list[CommitResult]:
-        """Where a commit stands: one result for each table, none if it does not and never will."""
-        with self.catalog.settled(commit_id, self.timeout) as session:
-            rows = session.fetch(self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
+        """Where a commit stands: one result for each table, none if it does not and never will.
+
+        Raises ``CommitOutcomeUnknown`` if the database fails again before it can tell.
+        """
+        try:
+            with self.catalog.settled(commit_id, self.timeout) as session:
+                rows = session.fetch(self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
+        except OutcomeUnknown as lost:
+            raise CommitOutcomeUnknown(commit_id, (), str(lost)) from lost
         return [
             CommitResult(table_id=table_id, table=name, version=version, committed_at=committed_at, commit_id=commit_id)
             for table_id, name, version, committed_at in rows

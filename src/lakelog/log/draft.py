@@ -210,13 +210,15 @@ class Draft:
         yield from self.adds.rows(table_id, version, self.metadata)
 
 
+def integer_problems(name: str, value: Any) -> list[Violation]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return []
+    return [Violation(name, f"expected an integer, got {describe(value)}")]
+
+
 def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:
     """Arguments of another type, about which nothing else can be said."""
-    found = [
-        Violation(name, f"expected an integer, got {describe(value)}")
-        for name, value in (("table id", table_id), ("version", expected))
-        if not isinstance(value, int) or isinstance(value, bool)
-    ]
+    found = [*integer_problems("table id", table_id), *integer_problems("version", expected)]
     if not isinstance(actions, Sequence) or isinstance(actions, str | bytes):
         found.append(Violation("actions", f"expected a list of actions, got {describe(actions)}"))
     return found

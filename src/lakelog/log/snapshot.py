@@ -15,7 +15,8 @@ from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
-from lakelog.log.pruning.predicate import Everything, Nothing, parse
+from lakelog.log.pruning.predicate import Everything, Nothing
+from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import leaf_columns

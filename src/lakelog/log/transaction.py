@@ -12,7 +12,7 @@ from lakelog.catalog.base import Transaction
 from lakelog.catalog.locks import Deadline
 from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError, VersionConflict
 from lakelog.log.commit import Conflict
-from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
 from lakelog.telemetry import CommitRecord, commit_span
 
@@ -97,6 +97,8 @@ class TransactionManager:
 
         Raises ``VersionConflict`` if the head is another, ``LakelogTimeoutError`` if the lock cannot be had in time.
         """
+        if misused := integer_problems("dataset id", dataset_id):
+            raise ValidationError("begin", misused)
         catalog, timeout = self._committer.catalog, self._committer.timeout
         commit_id = str(uuid.uuid4())
         transaction = catalog.begin([dataset_id], commit_id, timeout)

@@ -1,0 +1,168 @@
+"""A network that can be told to fail: forwards PostgreSQL's protocol and knows a COMMIT when it sees one."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Self
+from urllib.parse import quote
+
+from psycopg.conninfo import conninfo_to_dict
+
+_WAIT = 30.0
+
+
+class Proxy:
+    """Stands between a lake and its server. ``url`` is the server's, through the proxy.
+
+    ``at_commit`` is called once with the next COMMIT that comes by, instead of forwarding it.
+    """
+
+    def __init__(self, server_url: str) -> None:
+        self._server = conninfo_to_dict(server_url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads: list[threading.Thread] = []
+        self._links: list[Link] = []
+        self._closed = False
+        self.reachable = True
+        self.at_commit: Callable[[Link, bytes], None] | None = None
+        user, password = str(self._server.get("user", "postgres")), self._server.get("password")
+        login = quote(user) + (f":{quote(str(password))}" if password else "")
+        host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"postgresql://{login}@{host}/{self._server['dbname']}?sslmode=disable&gssencmode=disable"
+        self._start(self._accept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for link in self._links:
+            link.cut()
+        for thread in self._threads:
+            thread.join(_WAIT)
+            assert not thread.is_alive()
+        for link in self._links:
+            link.close()
+
+    def cut_all(self) -> None:
+        """Every connection that stands now is lost."""
+        for link in self._links:
+            link.cut()
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if not self.reachable:
+                client.close()
+                continue
+            link = Link(client, self._connect())
+            self._links.append(link)
+            self._start(self._forward, link)
+            self._start(link.answer)
+
+    def _connect(self) -> socket.socket:
+        host, port = str(self._server.get("host", "localhost")), self._server.get("port", 5432)
+        if host.startswith("/"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{port}")
+            return server
+        return socket.create_connection((host, int(port or 5432)))
+
+    def _forward(self, link: "Link") -> None:
+        with contextlib.suppress(OSError):
+            for message, is_commit in link.requests():
+                fault, self.at_commit = (self.at_commit, None) if is_commit else (None, self.at_commit)
+                if fault is None:
+                    link.server.sendall(message)
+                else:
+                    fault(link, message)
+        link.cut()
+
+
+class Link:
+    """One client's connection and its counterpart to the server."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.backend = 0
+        self._committed = threading.Event()
+        self._deaf = False
+
+    def requests(self) -> Iterator[tuple[bytes, bool]]:
+        """What the client sends, and whether it is a COMMIT; that one with everything up to the end of its pipeline."""
+        (length,) = struct.unpack("!I", start := _read(self.client, 4))
+        yield start + _read(self.client, length - 4), False
+        commits: set[bytes] = set()
+        while message := self._message(self.client):
+            if message[:1] == b"P":
+                name, query = message[5:].split(b"\0")[:2]
+                (commits.add if query == b"COMMIT" else commits.discard)(name)
+            elif message[:1] == b"B" and message[5:].split(b"\0")[1] in commits:
+                while message[-5:] != b"S\0\0\0\4":
+                    message += self._message(self.client)
+                yield message, True
+                continue
+            yield message, False
+
+    def answer(self) -> None:
+        """Hands the server's answers to the client."""
+        with contextlib.suppress(OSError):
+            while message := self._message(self.server):
+                if message[:1] == b"K":
+                    (self.backend,) = struct.unpack("!I", message[5:9])
+                if message[:1] == b"C" and message[5:] == b"COMMIT\0":
+                    self._committed.set()
+                if not self._deaf:
+                    self.client.sendall(message)
+        self.cut()
+
+    def cut(self) -> None:
+        """Both sides see the end of the connection."""
+        for side in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+    def hang_up(self) -> None:
+        """Only the client does. The server does not notice anything."""
+        self._deaf = True
+        self.client.shutdown(socket.SHUT_RDWR)
+
+    def swallow_answer(self, message: bytes) -> None:
+        """Lets the server do what the message asks for, and cuts the connection before the client hears of it."""
+        self._deaf = True
+        self.server.sendall(message)
+        assert self._committed.wait(_WAIT), "the server does not commit"
+        self.cut()
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+
+    @staticmethod
+    def _message(side: socket.socket) -> bytes:
+        head = _read(side, 5)
+        return head + _read(side, struct.unpack("!I", head[1:])[0] - 4)
+
+
+def _read(side: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        part = side.recv(size - len(found))
+        if not part:
+            raise ConnectionError
+        found += part
+    return bytes(found)
