@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from bench.limits.base import FileRows, Row, add_row, bound_rows, columns_of, partition_rows, version_row
+from bench.limits.base import FileRows, Row, add_row, bound_rows, partition_rows, version_row
 from lakelog.catalog.queries import read_sql
+from lakelog.catalog.tables import TABLES
 
 
 class DuckdbLimit:
@@ -65,9 +67,11 @@ class DuckdbLimit:
         self._connection.close()
 
     def _insert(self, table: str, rows: Sequence[Row]) -> None:
-        marks = f"({', '.join('?' * len(rows[0]))})"
-        statement = f"INSERT INTO {table} ({columns_of(table)}) VALUES {', '.join([marks] * len(rows))}"
-        self._connection.execute(statement, [value for row in rows for value in row])
+        # From Arrow, since DuckDB looks for pandas once for each bound parameter.
+        schema = TABLES[table]
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        self._insert_all({table: pa.table(arrays, schema)})
 
     def _insert_all(self, rows: Mapping[str, Any]) -> None:
         for table, arrow in rows.items():

@@ -39,9 +39,10 @@ class Dataset:
             head = self._committer.head(session, self.id)
             if timestamp is not None:
                 version = self._version_at(session, milliseconds_of(timestamp), head)
+            if version is not None:
+                self._check(version, head)
             if version is None or version == head.version:
                 return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
-            self._check(version, head)
             return Snapshot(self._committer, head, self._committer.states.load(session, self.id, version))
 
     def history(self, limit: int | None = None) -> list[Commit]:

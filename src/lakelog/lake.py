@@ -19,6 +19,7 @@ from lakelog.errors import (
     DatabaseError,
     DatasetExistsError,
     DatasetNotFoundError,
+    LakelogError,
     ValidationError,
     Violation,
 )
@@ -142,15 +143,15 @@ class Lake:
                 if taken:
                     raise DatasetExistsError(f"there is already a dataset {name!r}")
                 place = self._place(name, location, {row[0] for row in locations})
-                key = {"name": name, "location": place, "created_at": now_ms()}
+                created_at = now_ms()
+                key = {"name": name, "location": place, "created_at": created_at}
                 draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
                 outcome = committer.write(transaction, [draft], [None], commit_id, record)
                 assert not isinstance(outcome, Conflict), "nobody else knows the new table"
-                committer.finish(transaction, [draft], outcome, commit_id, record)
+                (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
             finally:
                 transaction.rollback()
-        with committer.catalog.session() as session:
-            return committer.head(session, draft.table_id)
+        return Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
 
     def _place(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
@@ -180,10 +181,10 @@ class Lake:
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name. Its location and history stay."""
         _check_name(new_name)
-        table_id = self._head(name).table_id
+        head = self._head(name)
         with _name_taken(new_name):
-            self._alter(table_id, "rename_table", {"name": new_name}, lambda head: head.name == new_name)
-        return self.dataset(new_name)
+            self._alter(head.table_id, "rename_table", {"name": new_name}, lambda found: found.name == new_name)
+        return Dataset(self, head._replace(name=new_name))
 
     def drop_dataset(self, name: str) -> None:
         """Makes a dataset and its name go away. Its rows stay as a tombstone; no file is deleted."""
@@ -224,13 +225,19 @@ class Lake:
         commit_id = str(uuid.uuid4())
         transaction = catalog.begin([table_id], commit_id, self.committer.timeout)
         try:
-            self.committer.locked_head(transaction, table_id)
+            self.committer.lock(transaction, table_id, None)
             self._check_new_name(transaction, values.get("name"))
             transaction.execute(catalog.queries[statement], {"table_id": table_id, **values})
             transaction.commit()
         except OutcomeUnknown as lost:
-            with catalog.settled(commit_id, self.committer.timeout) as session:
-                rows = session.fetch(catalog.queries["table_by_id"], {"table_id": table_id})
+            try:
+                with catalog.settled(commit_id, self.committer.timeout) as session:
+                    rows = session.fetch(catalog.queries["table_by_id"], {"table_id": table_id})
+            except (LakelogError, OutcomeUnknown) as error:
+                raise LakelogError(
+                    f"the database was lost while it was changing dataset {table_id}, and could not be asked again: "
+                    f"look at lake.datasets() when it is back, before you repeat the change. Cause: {lost}; {error}"
+                ) from lost
             if not happened(Head(*rows[0])):
                 raise DatabaseError(f"the database was lost and nothing was changed: {lost}") from lost
         finally:

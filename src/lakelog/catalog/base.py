@@ -28,7 +28,10 @@ class Session(Protocol):
 
 
 class Transaction(Session, Protocol):
-    """A write transaction whose tables' commit locks are held. Ends with ``commit`` or ``rollback``."""
+    """A write transaction. Holds the commit lock of each table whose head it read by the statement ``lock_head``.
+
+    Ends with ``commit`` or ``rollback``.
+    """
 
     waited: float
     """Seconds spent on the way to the lock."""
@@ -55,6 +58,10 @@ class Transaction(Session, Protocol):
 
     def rollback(self) -> None:
         """Undoes everything and lets go of the locks. Never raises; harmless after the end."""
+        ...
+
+    def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
+        """Rolls back and reads, at the price of one round trip: what the loser of a race wants."""
         ...
 
 
@@ -84,9 +91,9 @@ class Catalog(ABC):
 
     @abstractmethod
     def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
-        """Takes the commit locks of these tables, in the one order that all writers share.
+        """Opens a transaction that is about to lock these tables, each by the statement ``lock_head``.
 
-        Raises ``LakelogTimeoutError`` when the locks cannot be had in time.
+        Raises ``LakelogTimeoutError`` when that cannot be done in time, here or at the first fetch.
         """
 
     @abstractmethod

@@ -268,6 +268,11 @@ class _DuckdbTransaction(_DuckdbSession):
             broken = True
         self._end(broken=broken)
 
+    def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
+        rows = self.fetch(statement, parameters)
+        self.rollback()
+        return rows
+
     def _end(self, *, broken: bool = False) -> None:
         if not self._open:
             return

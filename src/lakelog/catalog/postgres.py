@@ -115,15 +115,12 @@ class PostgresCatalog(Catalog):
 
     def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
         deadline = Deadline(timeout)
-        keys = [lock_key(self.schema, f"commit {commit_id}")]
-        keys += sorted({lock_key(self.schema, f"table {table}") for table in tables})
-        self._leave_parent()
-        for key in keys:
-            refuse_own_wait(self._holders.get(key), "the commit lock of the same table")
+        for table in tables:
+            refuse_own_wait(self._holders.get(table), "the commit lock of the same table")
         connection = self._take(timeout)
-        transaction = _PostgresTransaction(self, connection, deadline, keys)
+        transaction = _PostgresTransaction(self, connection, deadline, tables)
         try:
-            transaction.start()
+            transaction.start(lock_key(self.schema, f"commit {commit_id}"))
         except BaseException:
             transaction.rollback()
             raise
@@ -274,25 +271,23 @@ class _PostgresSession:
 
 
 class _PostgresTransaction(_PostgresSession):
-    def __init__(self, catalog: PostgresCatalog, connection: Any, deadline: Deadline, keys: Sequence[int]) -> None:
+    def __init__(self, catalog: PostgresCatalog, connection: Any, deadline: Deadline, tables: Sequence[int]) -> None:
         super().__init__(connection)
         self._catalog = catalog
-        self._keys = keys
+        self._tables = tables
         self._deadline = deadline
         self._cursors: list[Any] = []
         self._pipeline: Any = None
         self._open = True
         self.waited = 0.0
 
-    def start(self) -> None:
+    def start(self, commit: int) -> None:
         queries = self._catalog.queries
         limit = str(max(int(self._deadline.left * 1000), 1))
         with self._failures():
             self._enter()
             self._queue(queries["begin"], None)
-            keys = {f"key_{index}": key for index, key in enumerate(self._keys)}
-            locks = ", ".join(f"pg_advisory_xact_lock(${name})" for name in keys)
-            self._queue(queries.fill("guard", locks=locks), {"limit": limit, **keys})
+            self._queue(queries["guard"], {"limit": limit, "commit": commit})
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
         return self.fetch_each((statement, parameters))[0]
@@ -303,7 +298,7 @@ class _PostgresTransaction(_PostgresSession):
             rows = [cursor.fetchall() for cursor in cursors]
         if not self.waited:
             me = threading.get_ident()
-            self._catalog._holders |= dict.fromkeys(self._keys, me)
+            self._catalog._holders |= dict.fromkeys(self._tables, me)
             self.waited = self._deadline.seconds - self._deadline.left
         return rows
 
@@ -356,6 +351,15 @@ class _PostgresTransaction(_PostgresSession):
                 self._connection.execute("ROLLBACK")
         self._end()
 
+    def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
+        with self._failures():
+            self._queue("ROLLBACK", None)
+            cursor = self._queue(statement, parameters)
+            self._leave()
+            rows: list[Row] = cursor.fetchall()
+        self._end()
+        return rows
+
     def _queue(self, statement: str, parameters: Any) -> Any:
         cursor = self._connection.cursor()
         if isinstance(parameters, Mapping):
@@ -390,8 +394,8 @@ class _PostgresTransaction(_PostgresSession):
     def _end(self) -> None:
         if self._open:
             self._open = False
-            for key in self._keys:
-                self._catalog._holders.pop(key, None)
+            for table in self._tables:
+                self._catalog._holders.pop(table, None)
             self._catalog._pool.putconn(self._connection)
 
 

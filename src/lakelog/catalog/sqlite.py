@@ -310,6 +310,11 @@ class _SqliteTransaction(_SqliteSession):
             broken = True
         self._end(broken=broken)
 
+    def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
+        rows = self.fetch(statement, parameters)
+        self.rollback()
+        return rows
+
     def _end(self, *, broken: bool = False) -> None:
         if self._open:
             self._open = False

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Row, Session, Transaction, now_ms
 from lakelog.errors import (
     CommitOutcomeUnknown,
     DatabaseError,
@@ -96,11 +96,11 @@ class Committer:
         record: CommitRecord,
     ) -> Outcome:
         """Everything between the locks and COMMIT."""
-        heads, live = self._look(transaction, drafts)
+        looked = self._look(transaction, drafts)
         record.waited = transaction.waited
-        for draft, head in zip(drafts, heads, strict=True):
-            if head.version != draft.expected:
-                return Conflict(head.name, head.table_id, draft.expected, head.version)
+        if isinstance(looked, Conflict):
+            return looked
+        heads, live = looked
         problems = [
             problem for draft, found in zip(drafts, live, strict=True) for problem in _live_problems(draft, found)
         ]
@@ -155,9 +155,19 @@ class Committer:
         """A live table's head. Raises ``DatasetNotFoundError``."""
         return _live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
 
-    def locked_head(self, transaction: Transaction, table_id: int) -> Head:
-        """A live table's head, whose lock is held. Raises ``DatasetNotFoundError``."""
-        return _live_head(transaction.fetch(self.catalog.queries["lock_head"], {"table_id": table_id}), table_id)
+    def lock(self, transaction: Transaction, table_id: int, expected: int | None) -> Head | Conflict:
+        """A live table's head with its lock, unless another one is expected. Raises ``DatasetNotFoundError``."""
+        key = {"table_id": table_id, "expected": expected}
+        return self._locked(transaction, transaction.fetch(self.catalog.queries["lock_head"], key), table_id, expected)
+
+    def _locked(
+        self, transaction: Transaction, rows: list[Row], table_id: int, expected: int | None
+    ) -> Head | Conflict:
+        if rows:
+            return _live_head(rows, table_id)
+        found = transaction.give_up(self.catalog.queries["table_by_id"], {"table_id": table_id})
+        head = _live_head(found, table_id)
+        return Conflict(head.name, table_id, head.version if expected is None else expected, head.version)
 
     def _base(self, draft: Draft) -> TableState | Conflict | None:
         """The state that a draft builds on, against which it is checked here, outside of any lock."""
@@ -177,25 +187,27 @@ class Committer:
             raise ValidationError(f"commit to {head.name!r}", problems)
         return base
 
-    def _look(self, transaction: Transaction, drafts: Sequence[Draft]) -> tuple[list[Head], list[dict[str, LiveFile]]]:
-        """Heads under the locks, and the live rows of the paths that the drafts touch, in one round trip if it can."""
+    def _look(
+        self, transaction: Transaction, drafts: Sequence[Draft]
+    ) -> tuple[list[Head], list[dict[str, LiveFile]]] | Conflict:
+        """Locks and heads, and the live rows of the paths that the drafts touch, in one round trip if it can."""
         queries = self.catalog.queries
-        asked: list[tuple[str, dict[str, Any]]] = []
-        shares: list[int] = []
-        for draft in drafts:
-            asked.append((queries["lock_head"], {"table_id": draft.table_id}))
-            before = len(asked)
-            asked += [
-                (queries["live_paths"], {"table_id": draft.table_id, "paths": paths}) for paths in _path_lists(draft)
-            ]
-            shares.append(len(asked) - before)
+        ordered = sorted(drafts, key=lambda draft: draft.table_id)
+        asked: list[tuple[str, dict[str, Any]]] = [
+            (queries["lock_head"], {"table_id": draft.table_id, "expected": draft.expected}) for draft in ordered
+        ]
+        lookups = [(draft, list(_path_lists(draft))) for draft in drafts]
+        for draft, lists in lookups:
+            asked += [(queries["live_paths"], {"table_id": draft.table_id, "paths": paths}) for paths in lists]
         answers = iter(transaction.fetch_each(*asked))
-        heads: list[Head] = []
-        live: list[dict[str, LiveFile]] = []
-        for draft, share in zip(drafts, shares, strict=True):
-            heads.append(_live_head(next(answers), draft.table_id))
-            live.append({path: LiveFile(*rest) for _ in range(share) for path, *rest in next(answers)})
-        return heads, live
+        heads: dict[int, Head] = {}
+        for draft in ordered:
+            head = self._locked(transaction, next(answers), draft.table_id, draft.expected)
+            if isinstance(head, Conflict):
+                return head
+            heads[draft.table_id] = head
+        live = [{path: LiveFile(*rest) for _ in lists for path, *rest in next(answers)} for _, lists in lookups]
+        return [heads[draft.table_id] for draft in drafts], live
 
     def _txn_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
         """An application's progress never goes back, and never stands still."""
@@ -316,7 +328,7 @@ def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violatio
 def _live_head(rows: list[tuple[Any, ...]], table_id: int) -> Head:
     if not rows:
         raise DatasetNotFoundError(f"there is no dataset with id {table_id}")
-    head = Head(*rows[0])
+    head = Head(*rows[0][: len(Head._fields)])
     if head.dropped_at is not None:
         raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
     return head

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 
 REMOVED_SCHEMA = TABLES["dl_remove_files"].remove(0)
 ROW_GROUP_SCHEMA = TABLES["row_groups"].remove(0)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,18 +171,17 @@ def read_changes(committer: Committer, table_id: int, first: int, last: int) -> 
 
 
 def moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 def milliseconds_of(timestamp: datetime | str | int) -> int:
     """Milliseconds since 1970 UTC of a datetime, an ISO text or milliseconds; without a zone it is UTC."""
-    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
-        return timestamp
     try:
+        if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+            return (moment(timestamp) - _EPOCH) // _MILLISECOND
         read = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
         if isinstance(read, datetime):
-            read = read if read.tzinfo else read.replace(tzinfo=UTC)
-            return int(read.timestamp() * 1000)
+            return ((read if read.tzinfo else read.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         pass
     message = "expected a datetime, an ISO text such as '2026-01-31T12:00:00Z', or milliseconds since 1970"

@@ -1,5 +1,6 @@
 """``TransactionManager``: lock first, then commit. For callers that must know early that nobody is ahead of them."""
 
+import os
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ import pyarrow as pa
 from lakelog.actions import Action
 from lakelog.catalog.base import Transaction
 from lakelog.catalog.locks import Deadline
-from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError, VersionConflict
+from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError
 from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
@@ -35,6 +36,7 @@ class TxContext:
         self._transaction = transaction
         self._deadline = Deadline(timeout)
         self._guard = threading.Lock()
+        self._process = os.getpid()
         self._state = "open"
         self._timer = threading.Timer(timeout, self._expire)
         self._timer.daemon = True
@@ -55,6 +57,8 @@ class TxContext:
 
     def take(self) -> Transaction:
         """The transaction, for its one commit. Raises if it has ended."""
+        if os.getpid() != self._process:
+            raise LakelogError("this transaction belongs to the process that this one was forked from: begin a new one")
         with self._guard:
             if self._state == "expired":
                 raise LakelogTimeoutError(
@@ -71,6 +75,9 @@ class TxContext:
         self._transaction.rollback()
 
     def rollback(self) -> None:
+        # In a forked child it is the parent's: ending it here would reach into the parent's connection and locks.
+        if os.getpid() != self._process:
+            return
         with self._guard:
             if self._state != "open":
                 return
@@ -103,9 +110,9 @@ class TransactionManager:
         commit_id = str(uuid.uuid4())
         transaction = catalog.begin([dataset_id], commit_id, timeout)
         try:
-            head = self._committer.locked_head(transaction, dataset_id)
-            if base_version is not None and head.version != base_version:
-                raise VersionConflict(head.name, head.table_id, base_version, head.version)
+            head = self._committer.lock(transaction, dataset_id, base_version)
+            if isinstance(head, Conflict):
+                raise head.error()
             self._committer.states.of_head(transaction, head)
         except BaseException:
             transaction.rollback()

@@ -1,20 +1,24 @@
 -- Statements that read differently in PostgreSQL.
 
 -- name: lock_head
--- The head of a table, with its row lock.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
-FROM dl_tables WHERE table_id = $table_id FOR UPDATE
+-- The head of a table with its row lock and its advisory lock, if it is the expected one or none is expected. Whoever
+-- waits for a row that then changes gets no row and no lock: all losers of a race know at once, without queueing.
+SELECT h.table_id, h.name, h.location, h.current_version, h.committed_at, h.metadata_version, h.protocol_version,
+       h.created_at, h.dropped_at,
+       pg_advisory_xact_lock(hashtextextended(concat(h.tableoid, '/', h.table_id), 0))
+FROM (SELECT tableoid, * FROM dl_tables
+      WHERE table_id = $table_id AND current_version = coalesce($expected, current_version) FOR UPDATE) h
 
 -- name: begin
 -- READ COMMITTED, so that a writer that waited for the lock sees what was committed while it waited.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
 -- name: guard
--- Limits for this transaction only, no commit that is not durable, and then the locks, in the order of their keys.
+-- Limits for this transaction only, no commit that is not durable, and the lock of the commit's own id.
 SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $limit, true),
        set_config('idle_in_transaction_session_timeout', $limit, true),
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
-       {locks}
+       pg_advisory_xact_lock($commit)
 
 -- name: live_paths
 -- The live rows of the paths that a commit touches. OFFSET 0 here and below keeps the planner from joining the other

@@ -11,9 +11,9 @@ SELECT table_id, name, location, current_version, committed_at, metadata_version
 FROM dl_tables WHERE table_id = $table_id
 
 -- name: lock_head
--- The head of a table whose commit lock is held.
+-- The head of a table, if it is the expected one or none is expected. The transaction holds the only write lock.
 SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
-FROM dl_tables WHERE table_id = $table_id
+FROM dl_tables WHERE table_id = $table_id AND current_version = coalesce($expected, current_version)
 
 -- name: live_tables
 -- All live tables, by name.

@@ -14,6 +14,7 @@ from lakelog.schema.leaves import Leaf
 
 _BATCH = 16_384
 _EXACT = 2.0**53
+_UNUSUAL = r"NaN|Infinity|\n|\\u(?:0000|[dD][89a-fA-F])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,11 @@ def _read_batch(stats: Any, leaves: Sequence[Leaf]) -> BulkStatistics:
 def _parse(stats: Any, leaves: Sequence[Leaf]) -> Any:
     if len(stats) == 0:
         return _schema(leaves).empty_table().combine_chunks()
-    if pc.any(pc.match_substring_regex(stats, "NaN|Infinity|\n")).as_py():
-        raise UnusualStatistics("NaN, infinity or line breaks")
+    if pc.any(pc.match_substring_regex(stats, _UNUSUAL)).as_py():
+        raise UnusualStatistics("NaN, infinity, line breaks, NUL or surrogates")
+    # Arrow crashes where a line is null, and takes no notice of one that is empty.
+    if not pc.all(pc.match_substring_regex(stats, r"^[ \t\r]*\{")).as_py():
+        raise UnusualStatistics("not a JSON object")
     lines = pc.fill_null(stats, "{}").cast(pa.large_string())
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     joined = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))
