@@ -283,11 +283,13 @@ class _PostgresTransaction(_PostgresSession):
 
     def start(self, commit: int) -> None:
         queries = self._catalog.queries
-        limit = str(max(int(self._deadline.left * 1000), 1))
+        limit = max(int(self._deadline.left * 1000), 1)
+        # A lock that cannot be had is reported as such, before the statement that waits for it is cancelled.
+        limits = {"limit": str(limit), "statement": str(limit + limit // 10 + 100)}
         with self._failures():
             self._enter()
             self._queue(queries["begin"], None)
-            self._queue(queries["guard"], {"limit": limit, "commit": commit})
+            self._queue(queries["guard"], {**limits, "commit": commit})
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
         return self.fetch_each((statement, parameters))[0]
@@ -389,7 +391,7 @@ class _PostgresTransaction(_PostgresSession):
         self._enter()
 
     def _failures(self) -> Any:
-        return self._catalog._failures("committing", self._deadline)
+        return self._catalog._failures("committing" if self.waited else "waiting for a commit lock", self._deadline)
 
     def _end(self) -> None:
         if self._open:

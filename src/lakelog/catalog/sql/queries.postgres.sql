@@ -15,7 +15,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
 -- name: guard
 -- Limits for this transaction only, no commit that is not durable, and the lock of the commit's own id.
-SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $limit, true),
+SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
        set_config('idle_in_transaction_session_timeout', $limit, true),
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
