@@ -1,6 +1,7 @@
 """Hand-written SQL on PostgreSQL: one psycopg pipeline per commit, which waits for the head and for COMMIT; COPY."""
 
 import io
+import select
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -8,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pyarrow.csv
+from psycopg.copy import LibpqWriter
 
 from bench.limits.base import FileRows, Row, add_row, columns_of, partition_rows, version_row
 from lakelog.catalog.queries import read_sql
@@ -75,11 +77,22 @@ class PostgresLimit:
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
         for table, arrow in rows.items():
             target = f"{table} ({', '.join(arrow.column_names)})"
-            with self._connection.cursor().copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
+            cursor = self._connection.cursor()
+            statement = f"COPY {target} FROM STDIN (FORMAT csv)"
+            with cursor.copy(statement, writer=_FlushingWriter(cursor)) as copy:
                 for batch in arrow.to_batches(max_chunksize=_CHUNK):
                     text = io.BytesIO()
                     pyarrow.csv.write_csv(batch, text, options)
                     copy.write(text.getbuffer())
+
+
+class _FlushingWriter(LibpqWriter):
+    """Sends what it is given: libpq would else keep all of it, and move it in memory whenever it sends a part."""
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        while self._pgconn.flush():
+            select.select([], [self._pgconn.socket], [])
 
 
 _READ_HEAD = "SELECT current_version, committed_at FROM dl_tables WHERE table_id = %s"

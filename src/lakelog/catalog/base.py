@@ -73,9 +73,6 @@ class Catalog(ABC):
     """One catalog in one database. The constructor does no I/O; ``open`` does."""
 
     dialect: ClassVar[str]
-    processes: ClassVar[bool] = True
-    """Whether several processes can have the catalog open."""
-
     queries: Queries
 
     @abstractmethod

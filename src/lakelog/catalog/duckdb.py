@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
-from lakelog.catalog.install import check_format, prepare
+from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
-from lakelog.catalog.sqlite import _make_directory
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 
@@ -70,7 +69,6 @@ _guard = threading.Lock()
 
 class DuckdbCatalog(Catalog):
     dialect: ClassVar[str] = "duckdb"
-    processes: ClassVar[bool] = False
 
     def __init__(self, path: Path, *, pool_size: int, timeout: float) -> None:
         self.queries = Queries(self.dialect, str)
@@ -89,7 +87,7 @@ class DuckdbCatalog(Catalog):
         if not self._path.exists():
             if not create:
                 raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
-            _make_directory(self._path.parent)
+            make_directory(self._path.parent)
         if not os.access(self._path.parent, os.W_OK):
             raise ConfigurationError(f"cannot write to the directory {self._path.parent} of the catalog")
         real = self._path.resolve()

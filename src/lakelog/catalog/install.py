@@ -1,5 +1,6 @@
 """Creates a catalog's tables, and tells an older or newer catalog from today's."""
 
+from pathlib import Path
 from typing import Protocol
 
 from lakelog.catalog.base import FORMAT, Catalog, Parameters, now_ms
@@ -49,3 +50,13 @@ def prepare(script: Script, catalog: Catalog, found: int | None, where: str, *, 
 
 def _record(script: Script, catalog: Catalog, version: int) -> None:
     script.execute(catalog.queries["record_migration"], {"version": version, "applied_at": now_ms()})
+
+
+def make_directory(directory: Path) -> None:
+    """Makes the directory of a catalog's file, for nobody else to read."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot create the directory {directory} for the catalog: {error.strerror}"
+        ) from error

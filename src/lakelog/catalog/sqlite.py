@@ -20,7 +20,7 @@ import apsw
 import pyarrow as pa
 
 from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
-from lakelog.catalog.install import check_format, prepare
+from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
@@ -74,7 +74,7 @@ class SqliteCatalog(Catalog):
         if not self._path.exists():
             if not create:
                 raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
-            _make_directory(self._path.parent)
+            make_directory(self._path.parent)
         if not os.access(self._path.parent, os.W_OK) or (self._path.exists() and not os.access(self._path, os.W_OK)):
             raise ConfigurationError(
                 f"cannot write to {self._path}: SQLite needs write access to the file and its directory"
@@ -336,15 +336,6 @@ def _bound(parameters: Parameters) -> dict[str, Any]:
 def _array(column: tuple[Any, ...], kind: Any) -> Any:
     # SQLite has no boolean: 0 and 1 come back as integers.
     return pa.array(column, pa.int64()).cast(kind) if pa.types.is_boolean(kind) else pa.array(column, kind)
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot create the directory {directory} for the catalog: {error.strerror}"
-        ) from error
 
 
 class _translated:
