@@ -125,6 +125,8 @@ class Draft:
             ]
             self.adds = FewFiles(adds, stats, row_groups)
         self.removes = Removes(many_removes[0] if many_removes else removes)
+        if many_adds or many_removes:
+            self._refuse_replaced()
         self.new_metadata = next((action for action in single if isinstance(action, Metadata)), None)
         self.new_protocol = next((action for action in single if isinstance(action, Protocol)), None)
         self.txns = [action for action in single if isinstance(action, Txn)]
@@ -134,6 +136,18 @@ class Draft:
         self.description = description if info is None else _described(description, info)
         if self.version == 0 and self.new_protocol is None:
             self.new_protocol = Protocol(min_reader_version=1, min_writer_version=2)
+
+    def _refuse_replaced(self) -> None:
+        """As the check of actions does: no file is both added and removed but for another deletion vector."""
+        removed = self.removes.vectors if self.adds.count and len(self.removes) else {}
+        if not removed:
+            return
+        added = self.adds.paths if isinstance(self.adds.paths, list) else self.adds.paths.to_pylist()
+        vectors = self.adds.vectors
+        message = "is removed by the same commit, too; only a new deletion vector can replace another"
+        found = [Violation(f"add {path}", message) for path in added if removed.get(path, "") == vectors.get(path)]
+        if found:
+            raise ValidationError("commit", found)
 
     def settle(self, state: TableState | None) -> list[Violation]:
         """Takes the state that the draft builds on (None before version 0) and says what contradicts it."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import AddFile
 from lakelog.errors import ValidationError, Violation
-from lakelog.strict_json import encode_json
+from lakelog.strict_json import encode_json, loads_strict
 
 _TEXT, _INT = pa.string(), pa.int64()
 
@@ -156,6 +158,37 @@ def _cast(column: Any, kind: Any) -> Any:
 
 
 def repeated_paths(paths: Any) -> list[str]:
-    """The paths that occur more than once."""
+    """The paths that occur more than once, also in another spelling of the same file."""
     counts = pc.value_counts(paths)
-    return [entry["values"] for entry in counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()]
+    found = [entry["values"] for entry in counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()]
+    values = counts.field("values")
+    escaped = values.filter(pc.match_substring(values, "%")).to_pylist()
+    if escaped:
+        plain = set(values.to_pylist()).difference(escaped)
+        for path in escaped:
+            spelled = unquote(path)
+            if spelled in plain:
+                found.append(path)
+            plain.add(spelled)
+    return found
+
+
+def any_valid(table: Any, columns: Sequence[str]) -> Any:
+    """A mask of the rows that have a value in one of the columns."""
+    return reduce(pc.or_, (table.column(name).is_valid() for name in columns))
+
+
+def partition_text_problems(text: str) -> list[Violation]:
+    """What is wrong with partition values as JSON text."""
+    where = f"partition values {text[:200]}"
+    try:
+        values = loads_strict(text)
+    except ValueError as error:
+        return [Violation(where, str(error))]
+    if not isinstance(values, dict):
+        return [Violation(where, "expected a JSON object")]
+    return [
+        Violation(where, f"the value of {name!r} is neither text nor null")
+        for name, value in values.items()
+        if not (value is None or isinstance(value, str))
+    ]

@@ -11,7 +11,15 @@ from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.few_files import WITHOUT_STATISTICS, dig, partition_key_problem
-from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS, AddFiles, conformed, repeated_paths
+from lakelog.log.files import (
+    ADD_COLUMNS,
+    ROW_GROUP_COLUMNS,
+    AddFiles,
+    any_valid,
+    conformed,
+    partition_text_problems,
+    repeated_paths,
+)
 from lakelog.log.pruning.bounds import Bounds, bounds_of, kind_of, partition_bounds
 from lakelog.log.pruning.bulk_bounds import BulkStatistics, ColumnBounds, UnusualStatistics, read_statistics
 from lakelog.log.state import TableMetadata
@@ -63,12 +71,9 @@ class ManyFiles:
         for name in ("size", "modification_time", "base_row_id", "default_row_commit_version", "row_count"):
             negative = pc.fill_null(pc.less(self._table.column(name), 0), False)
             found += [Violation(f"add {path}", f"{name} is negative") for path in self._where(negative)]
-        for name in ("tags", "deletion_vector", "extra"):
-            column = self._table.column(name)
-            if column.null_count < len(column):
-                found += self._one_by_one(column.is_valid())
+        found += self._one_by_one(any_valid(self._table, ("tags", "deletion_vector", "extra")))
         for text in self._partitions.dictionary.to_pylist():
-            found += _partition_text_problems(text)
+            found += partition_text_problems(text)
         return found + self._row_group_problems()
 
     def _row_group_problems(self) -> list[Violation]:
@@ -243,8 +248,13 @@ class ManyFiles:
         """The violations of these files, found as for a single action."""
         found: list[Violation] = []
         for row in self._table.filter(mask).to_pylist():
-            add = AddFile.from_json({"add": _delta_fields(row)})
-            found += validate_add(add, f"add {add.path}")
+            where = f"add {row['path']}"
+            try:
+                found += validate_add(_action(row), where)
+            except ValueError as error:
+                found.append(Violation(where, str(error)))
+            except ValidationError as error:
+                found += [Violation(where, str(violation)) for violation in error.violations]
         return found
 
     def _statistics_one_by_one(self, leaves: tuple[Leaf, ...]) -> BulkStatistics:
@@ -284,39 +294,20 @@ def _bounds_in(stats: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, Any, 
     return low, high, nulls
 
 
-def _partition_text_problems(text: str) -> list[Violation]:
-    where = f"partition values {text[:200]}"
-    try:
-        values = loads_strict(text)
-    except ValueError as error:
-        return [Violation(where, str(error))]
-    if not isinstance(values, dict):
-        return [Violation(where, "expected a JSON object")]
-    return [
-        Violation(where, f"the value of {name!r} is neither text nor null")
-        for name, value in values.items()
-        if not (value is None or isinstance(value, str))
-    ]
-
-
-def _delta_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of ``ADD_COLUMNS`` in the spelling of Delta's JSON."""
-    fields = {
-        "path": row["path"],
-        "size": row["size"],
-        "partitionValues": loads_strict(row["partition_values"]),
-        "modificationTime": row["modification_time"],
-        "dataChange": row["data_change"],
-        "stats": row["stats"],
-        "baseRowId": row["base_row_id"],
-        "defaultRowCommitVersion": row["default_row_commit_version"],
-    }
-    for name, column in (("tags", "tags"), ("deletionVector", "deletion_vector")):
-        if row[column] is not None:
-            fields[name] = loads_strict(row[column])
-    if row["extra"] is not None:
-        fields |= loads_strict(row["extra"])
-    return fields
+def _action(row: dict[str, Any]) -> AddFile:
+    """A row of ``ADD_COLUMNS`` as an action. Its partition values are checked elsewhere, once for all files."""
+    texts = {name: loads_strict(row[name]) for name in ("tags", "deletion_vector", "extra") if row[name] is not None}
+    extra = texts.pop("extra", {})
+    if "deletion_vector" in texts:
+        texts["deletion_vector"] = DeletionVector.from_json(texts["deletion_vector"])
+    return AddFile(
+        path=row["path"],
+        size=row["size"],
+        stats=row["stats"],
+        clustering_provider=extra.pop("clusteringProvider", None) if isinstance(extra, dict) else None,
+        extra=extra,
+        **texts,
+    )
 
 
 def _bounds_table(bounds: ColumnBounds, key: dict[str, Any]) -> Any:

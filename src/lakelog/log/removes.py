@@ -10,8 +10,17 @@ from lakelog.actions import DeletionVector, RemoveFile
 from lakelog.catalog.base import Rows
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.files import REMOVE_COLUMNS, RemoveFiles, conformed, repeated_paths
-from lakelog.strict_json import encode_json
+from lakelog.log.files import (
+    REMOVE_COLUMNS,
+    RemoveFiles,
+    any_valid,
+    conformed,
+    partition_text_problems,
+    repeated_paths,
+)
+from lakelog.log.pruning.bulk_bounds import UnusualStatistics, read_statistics
+from lakelog.log.validation.files import validate_remove
+from lakelog.strict_json import encode_json, loads_strict
 
 
 class LiveFile(NamedTuple):
@@ -35,11 +44,9 @@ class Removes:
         self._table: Any = None
         if isinstance(removes, RemoveFiles):
             self._table = conformed(removes.table, REMOVE_COLUMNS, ("path",), "removed files")
-            repeated = repeated_paths(self._table.column("path"))
-            if repeated:
-                raise ValidationError(
-                    "removed files", [Violation(f"remove {path}", "is removed twice") for path in repeated]
-                )
+            problems = _problems(self._table)
+            if problems:
+                raise ValidationError("removed files", problems)
         else:
             self._actions = removes
 
@@ -111,3 +118,44 @@ class Removes:
         }
         schema = TABLES["dl_remove_files"]
         return pa.table({field.name: columns[field.name] for field in schema}, schema)
+
+
+def _problems(table: Any) -> list[Violation]:
+    """What is wrong with removed files by themselves. Paths are left to the look at the live files."""
+    found = [Violation(f"remove {path}", "is removed twice") for path in repeated_paths(table.column("path"))]
+    for name in ("deletion_timestamp", "size", "base_row_id", "default_row_commit_version"):
+        negative = pc.fill_null(pc.less(table.column(name), 0), False)
+        paths = table.column("path").filter(negative).to_pylist()
+        found += [Violation(f"remove {path}", f"{name} is negative") for path in paths]
+    for text in table.column("partition_values").drop_null().unique().to_pylist():
+        found += partition_text_problems(text)
+    suspects = any_valid(table, ("tags", "deletion_vector", "extra"))
+    suspects = pc.or_(suspects, pc.fill_null(table.column("extended_file_metadata"), False))
+    try:
+        read_statistics(table.column("stats"), ())
+    except UnusualStatistics:
+        suspects = pc.or_(suspects, table.column("stats").is_valid())
+    for row in table.filter(suspects).to_pylist():
+        where = f"remove {row['path']}"
+        try:
+            found += validate_remove(_action(row), where)
+        except ValueError as error:
+            found.append(Violation(where, str(error)))
+        except ValidationError as error:
+            found += [Violation(where, str(violation)) for violation in error.violations]
+    return found
+
+
+def _action(row: dict[str, Any]) -> RemoveFile:
+    """A row of ``REMOVE_COLUMNS`` as an action. Its partition values are checked elsewhere, once for all files."""
+    texts = {name: loads_strict(row[name]) for name in ("tags", "deletion_vector", "extra") if row[name] is not None}
+    if "deletion_vector" in texts:
+        texts["deletion_vector"] = DeletionVector.from_json(texts["deletion_vector"])
+    return RemoveFile(
+        path=row["path"],
+        size=row["size"],
+        stats=row["stats"],
+        extended_file_metadata=row["extended_file_metadata"],
+        partition_values=None if row["partition_values"] is None else {},
+        **texts,
+    )

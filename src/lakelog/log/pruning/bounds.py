@@ -19,7 +19,8 @@ TEXT_LENGTH = 64
 
 INFINITY = math.inf
 _EXACT = 2.0**53
-SINGLE_STEP = 2.0**-23
+_TOLD_APART = 15
+"""Digits of a decimal that a double always tells apart."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY_MICROSECONDS = 86_400_000_000
@@ -32,6 +33,7 @@ class Kind(Enum):
     SINGLE = "single"
     FLOAT = "float"
     DECIMAL = "decimal"
+    LONG_DECIMAL = "long decimal"
     BOOLEAN = "boolean"
     DATE = "date"
     TIMESTAMP = "timestamp"
@@ -61,6 +63,7 @@ def kind_of(arrow_type: Any) -> Kind | None:
         (types.is_signed_integer, Kind.INTEGER),
         (types.is_float64, Kind.FLOAT),
         (types.is_floating, Kind.SINGLE),
+        (lambda kind: types.is_decimal(kind) and kind.precision > _TOLD_APART, Kind.LONG_DECIMAL),
         (types.is_decimal, Kind.DECIMAL),
         (types.is_boolean, Kind.BOOLEAN),
         (types.is_date, Kind.DATE),
@@ -115,10 +118,17 @@ def number(kind: Kind, value: Any) -> tuple[float, float] | None:
     if kind is Kind.FLOAT:
         return float(value), float(value)
     if kind is Kind.SINGLE:
-        # Writers shorten the digits of a 32-bit float, so that as a double they stand for a neighbour.
-        margin = abs(float(value)) * SINGLE_STEP
+        margin = single_margin(float(value))
         return float(value) - margin, float(value) + margin
+    if kind is Kind.LONG_DECIMAL and isinstance(value, float):
+        # JSON's digits were rounded when they were read, perhaps to a whole number.
+        return math.nextafter(value, -INFINITY), math.nextafter(value, INFINITY)
     return outward(value)
+
+
+def single_margin(value: Any) -> Any:
+    """How far a 32-bit float, or an array of them, may lie from its shortened digits: a double that is a neighbour."""
+    return abs(value) * 2.0**-23 + (value != 0) * 2.0**-149
 
 
 def outward(value: int | float | Decimal) -> tuple[float, float]:

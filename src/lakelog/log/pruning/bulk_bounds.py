@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from lakelog.log.pruning.bounds import FLOATS, SINGLE_STEP, TEXT_LENGTH, Kind, bounds_of, kind_of
+from lakelog.log.pruning.bounds import FLOATS, TEXT_LENGTH, Kind, bounds_of, kind_of, single_margin
 from lakelog.schema.leaves import Leaf
 
 _BATCH = 16_384
@@ -78,7 +78,7 @@ def _batches(stats: Any) -> Iterator[Any]:
 def _read_batch(stats: Any, leaves: Sequence[Leaf]) -> BulkStatistics:
     present = stats.is_valid()
     table = _parse(stats, leaves)
-    rows = pc.if_else(present, table.column("numRecords"), pa.scalar(None, pa.int64()))
+    rows = pc.if_else(present, table.column("numRecords").chunk(0), pa.scalar(None, pa.int64()))
     negative = pc.fill_null(pc.less(rows, 0), False)
     contradictory = negative
     columns = []
@@ -101,7 +101,7 @@ def _parse(stats: Any, leaves: Sequence[Leaf]) -> Any:
     if pc.any(pc.match_substring_regex(stats, _UNUSUAL)).as_py():
         raise UnusualStatistics("NaN, infinity, line breaks, NUL or surrogates")
     # Arrow crashes where a line is null, and takes no notice of one that is empty.
-    if not pc.all(pc.match_substring_regex(stats, r"^[ \t\r]*\{")).as_py():
+    if pc.any(pc.invert(pc.match_substring_regex(stats, r"^[ \t\r]*\{"))).as_py():
         raise UnusualStatistics("not a JSON object")
     lines = pc.fill_null(stats, "{}").cast(pa.large_string())
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
@@ -217,7 +217,7 @@ def _floor(values: Any, kind: Kind) -> Any:
     numbers = np.array(pc.fill_null(values, float("-inf")))
     loose = _loose(numbers, kind)
     numbers[loose] = np.nextafter(numbers[loose], -np.inf)
-    return numbers - np.abs(numbers) * SINGLE_STEP if kind is Kind.SINGLE else numbers
+    return numbers - single_margin(numbers) if kind is Kind.SINGLE else numbers
 
 
 def _ceiling(values: Any, kind: Kind) -> Any:
@@ -225,7 +225,7 @@ def _ceiling(values: Any, kind: Kind) -> Any:
     loose = _loose(numbers, kind)
     numbers[loose] = np.nextafter(numbers[loose], np.inf)
     if kind is Kind.SINGLE:
-        return numbers + np.abs(numbers) * SINGLE_STEP
+        return numbers + single_margin(numbers)
     if kind is Kind.TIMESTAMP:
         numbers += 1000
     return numbers
@@ -236,6 +236,8 @@ def _loose(numbers: Any, kind: Kind) -> Any:
     if kind in FLOATS:
         return np.zeros(len(numbers), dtype=bool)
     finite = np.isfinite(numbers)
+    if kind is Kind.LONG_DECIMAL:
+        return finite
     return finite & ((np.abs(numbers) >= _EXACT) | (numbers != np.floor(numbers)))
 
 
