@@ -1,5 +1,6 @@
 """The invariants of the log, checked on the rows of a catalog. Any test may call ``check_invariants`` at any time."""
 
+import itertools
 import json
 import uuid
 from collections import defaultdict
@@ -69,7 +70,7 @@ def _check_versions(head: Row, log: dict[str, list[Row]]) -> None:
     assert versions, f"{head['name']!r} is there without its version 0"
     assert versions == list(range(head["current_version"] + 1)), f"versions of {head['name']!r}: {versions}"
     times = [row["committed_at"] for row in commits]
-    assert all(before < after for before, after in zip(times, times[1:], strict=False)), times
+    assert all(before < after for before, after in itertools.pairwise(times)), times
     assert head["committed_at"] == times[-1]
     assert len({str(row["commit_id"]) for row in commits}) == len(commits), "a commit id came twice"
     for name in _ACTIONS:
@@ -140,7 +141,7 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
 def _check_progress(log: dict[str, list[Row]]) -> None:
     for app, steps in _grouped(log["dl_txn_actions"], "app_id", ("version", "app_version")).items():
         progress = [step for _, step in sorted(steps)]
-        assert all(a < b for a, b in zip(progress, progress[1:], strict=False)), f"{app!r} went back: {progress}"
+        assert all(a < b for a, b in itertools.pairwise(progress)), f"{app!r} went back: {progress}"
 
 
 def _check_parts(log: dict[str, list[Row]]) -> None:

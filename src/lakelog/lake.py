@@ -28,7 +28,7 @@ from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head
 from lakelog.log.validation.text import name_problem
 from lakelog.schema import to_delta_json
-from lakelog.telemetry import commit_span, observe_pool
+from lakelog.telemetry import CommitRecord, observe_pool
 
 _MIRROR = "lakelog.mirror"
 
@@ -134,7 +134,7 @@ class Lake:
         committer = self.committer
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
-        with commit_span(name, draft.description.operation) as record, _name_taken(name):
+        with CommitRecord(name, draft.description.operation) as record, _name_taken(name):
             transaction = committer.catalog.begin((), commit_id, committer.timeout)
             try:
                 taken, locations = transaction.fetch_each(

@@ -16,6 +16,8 @@ def parse_json(text: str) -> Any:
     Raises ``ValueError`` for anything else: malformed text, a key that occurs twice in an object, NaN and infinities,
     a number beyond reason, nesting that Python cannot follow.
     """
+    if _LONG_NUMBER.search(text) and (problem := _number_problem(text)):
+        raise ValueError(problem)
     try:
         return _decode(text)
     except json.JSONDecodeError as error:
@@ -111,6 +113,8 @@ def shown(value: str | float) -> str:
 
 
 _LARGEST_INTEGER = 10**MAX_INTEGER_DIGITS - 1
+_LONG_NUMBER = re.compile(rf"(?<![\d.])\d{{{MAX_INTEGER_DIGITS + 1}}}(?!\d*[.eE])")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -124,10 +128,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS and len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
-        raise ValueError(f"an integer of more than {MAX_INTEGER_DIGITS} digits")
-    return int(digits)
+def _number_problem(text: str) -> str | None:
+    """Long runs of digits may stand in strings, where they are no number."""
+    outside = _STRING.sub('""', text)
+    return f"an integer of more than {MAX_INTEGER_DIGITS} digits" if _LONG_NUMBER.search(outside) else None
 
 
 def _finite(digits: str) -> float:
@@ -151,6 +155,4 @@ class _Encoder(json.JSONEncoder):
 
 
 _encode = _Encoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_constant
-).decode
+_decode = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_constant).decode

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
@@ -23,43 +22,44 @@ _rows = _meter.create_counter("lakelog.commit.rows", "{row}", "Rows that commits
 
 
 class CommitRecord:
-    """What is known of a commit while it happens."""
+    """A commit while it happens. As a context manager it measures the commit and reports it, however it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: str, operation: str) -> None:
         self.outcome = "error"
         self.waited = 0.0
         self.rows: dict[str, int] = {}
+        self._tables = tables
+        self._operation = operation
 
+    def __enter__(self) -> "CommitRecord":
+        self._started = time.perf_counter()
+        self._span = _tracer.start_span("lakelog.commit")
+        return self
 
-@contextmanager
-def commit_span(tables: str, operation: str) -> Iterator[CommitRecord]:
-    """Measures a commit and reports it, however it ends."""
-    record = CommitRecord()
-    started = time.perf_counter()
-    with _tracer.start_as_current_span("lakelog.commit") as span:
-        try:
-            yield record
-        finally:
-            seconds = time.perf_counter() - started
-            attributes = {"outcome": record.outcome, "operation": operation}
-            _commits.add(1, attributes)
-            _durations.record(seconds, attributes)
-            _waits.record(record.waited, attributes)
-            for table, count in record.rows.items():
-                _rows.add(count, {"table": table})
-            if span.is_recording():
-                span.set_attributes({"lakelog.tables": tables, "lakelog.lock_wait": record.waited, **attributes})
-            level = logging.WARNING if seconds > SLOW_COMMIT else logging.DEBUG
-            if log.isEnabledFor(level):
-                log.log(
-                    level,
-                    "commit to %s (%s): %s in %.3f s, %.3f s of it waiting for the lock",
-                    tables,
-                    operation,
-                    record.outcome,
-                    seconds,
-                    record.waited,
-                )
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        seconds = time.perf_counter() - self._started
+        attributes = {"outcome": self.outcome, "operation": self._operation}
+        _commits.add(1, attributes)
+        _durations.record(seconds, attributes)
+        _waits.record(self.waited, attributes)
+        for table, count in self.rows.items():
+            _rows.add(count, {"table": table})
+        if self._span.is_recording():
+            self._span.set_attributes({"lakelog.tables": self._tables, "lakelog.lock_wait": self.waited, **attributes})
+            if error is not None:
+                self._span.record_exception(error)
+        self._span.end()
+        level = logging.WARNING if seconds > SLOW_COMMIT else logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "commit to %s (%s): %s in %.3f s, %.3f s of it waiting for the lock",
+                self._tables,
+                self._operation,
+                self.outcome,
+                seconds,
+                self.waited,
+            )
 
 
 def observe_pool(catalog: Any) -> None:

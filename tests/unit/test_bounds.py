@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from lakelog.log.pruning.bounds import (
@@ -60,7 +60,10 @@ statistics = st.fixed_dictionaries(
 @given(st.lists(st.none() | statistics, min_size=1, max_size=5))
 def test_many_files_have_the_same_bounds_as_each_of_them_alone(files: list[dict[str, Any] | None]) -> None:
     texts = [None if stats is None else json.dumps(stats, ensure_ascii=False) for stats in files]
-    found = read_statistics(pa.array(texts, pa.string()), LEAVES)
+    try:
+        found = read_statistics(pa.array(texts, pa.string()), LEAVES)
+    except UnusualStatistics:
+        reject()  # a text such as "NaN", which gets a closer look
     for leaf, column in zip(LEAVES, found.columns, strict=True):
         kind = kind_of(leaf.type)
         assert kind is not None

@@ -30,6 +30,7 @@ try:
     import psycopg
     import psycopg_pool
     from psycopg import errors as pg
+    from psycopg.copy import LibpqWriter
 except ImportError as error:
     raise ConfigurationError("postgresql:// needs psycopg: pip install 'lakelog[postgres]'") from error
 
@@ -66,7 +67,8 @@ class PostgresCatalog(Catalog):
         self._timeout = timeout
         self._prepare_threshold = prepare_threshold
         self.queries = Queries(self.dialect, self._rewrite)
-        self._inserts = {name: self._insert_statement(name) for name in TABLES}
+        self._insert_one_row = {name: self._insert_one(name) for name in TABLES}
+        self._insert_some_rows = {name: self._insert_some(name) for name in TABLES}
         self._pool: Any = None
         self._process = os.getpid()
         self._closed = False
@@ -197,13 +199,15 @@ class PostgresCatalog(Catalog):
         qualified = _NAMES.sub(lambda match: f"{quoted(self.schema)}.{match[1]}", statement.replace("%", "%%"))
         return _PARAMETER.sub(r"%(\1)s", qualified)
 
-    def _insert_statement(self, table: str) -> str:
+    def _insert_one(self, table: str) -> str:
+        values = ", ".join(f"%s::{_sql_type(field)}" for field in TABLES[table])
+        return f"INSERT INTO {quoted(self.schema)}.{table} ({', '.join(TABLES[table].names)}) VALUES ({values})"
+
+    def _insert_some(self, table: str) -> str:
+        """Columns as arrays: the statement stays the same, and prepared, whatever the number of rows."""
         names = ", ".join(TABLES[table].names)
-        arrays = ", ".join(f"%s::{_SQL_TYPES[field.type]}[]" for field in TABLES[table])
-        columns = names.replace("commit_id", "commit_id::uuid")
-        return (
-            f"INSERT INTO {quoted(self.schema)}.{table} ({names}) SELECT {columns} FROM unnest({arrays}) AS r ({names})"
-        )
+        arrays = ", ".join(f"%s::{_sql_type(field)}[]" for field in TABLES[table])
+        return f"INSERT INTO {quoted(self.schema)}.{table} ({names}) SELECT * FROM unnest({arrays})"
 
     @contextmanager
     def _failures(self, doing: str, deadline: Deadline | None = None) -> Iterator[None]:
@@ -247,11 +251,14 @@ class _PostgresSession:
         """By COPY, whose text Arrow reads in parallel: no Python object per row."""
         copy = f"COPY ({statement}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')"
         with psycopg.ClientCursor(self._connection) as cursor, cursor.copy(copy, parameters) as rows:
-            text = b"".join(rows)
+            # Not joined at the end: that would keep every row's own buffer until then.
+            text = bytearray()
+            for row in rows:
+                text += row
         if not text:
             return schema.empty_table()
         return pyarrow.csv.read_csv(
-            pa.BufferReader(text),
+            pa.BufferReader(pa.py_buffer(text)),
             pyarrow.csv.ReadOptions(column_names=schema.names, block_size=max(len(text) // 8, 1 << 20)),
             pyarrow.csv.ParseOptions(
                 delimiter=_DELIMITER,
@@ -320,12 +327,14 @@ class _PostgresTransaction(_PostgresSession):
             if isinstance(rows, pa.Table) and rows.num_rows >= _COPY_FROM:
                 self._copy(table, rows)
                 return
-            columns = (
-                (column.to_pylist() for column in rows.columns)
-                if isinstance(rows, pa.Table)
-                else zip(*rows, strict=True)
-            )
-            self._queue(self._catalog._inserts[table], [array_literal(column) for column in columns])
+            if isinstance(rows, pa.Table):
+                columns: Any = (column.to_pylist() for column in rows.columns)
+            elif len(rows) == 1:
+                self._queue(self._catalog._insert_one_row[table], [_text(value) for value in rows[0]])
+                return
+            else:
+                columns = zip(*rows, strict=True)
+            self._queue(self._catalog._insert_some_rows[table], [array_literal(column) for column in columns])
 
     def commit(self) -> None:
         try:
@@ -383,7 +392,8 @@ class _PostgresTransaction(_PostgresSession):
         self._leave()
         target = f"{quoted(self._catalog.schema)}.{table} ({', '.join(rows.column_names)})"
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
-        with self._connection.cursor().copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
+        cursor = self._connection.cursor()
+        with cursor.copy(f"COPY {target} FROM STDIN (FORMAT csv)", writer=_FlushingWriter(cursor)) as copy:
             for batch in rows.to_batches(max_chunksize=_CHUNK):
                 text = io.BytesIO()
                 pyarrow.csv.write_csv(batch, text, options)
@@ -399,6 +409,15 @@ class _PostgresTransaction(_PostgresSession):
             for table in self._tables:
                 self._catalog._holders.pop(table, None)
             self._catalog._pool.putconn(self._connection)
+
+
+class _FlushingWriter(LibpqWriter):
+    """Sends what it is given. libpq would keep all of it, and move it in memory whenever it sends a part."""
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        while self._pgconn.flush():
+            select.select([], [self._pgconn.socket], [])
 
 
 class _Script:
@@ -423,7 +442,7 @@ def quoted(identifier: str) -> str:
 
 
 def array_literal(values: Sequence[Any]) -> str:
-    """A column of values as the text of a PostgreSQL array: one bound parameter, whatever the number of rows."""
+    """A column of values as the text of a PostgreSQL array."""
     return "{" + ",".join([_element(value) for value in values]) + "}"
 
 
@@ -433,6 +452,17 @@ def _element(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
+
+
+def _text(value: Any) -> str | None:
+    """A value as text, so that psycopg sees one type and prepares one statement."""
+    if value is None or isinstance(value, str):
+        return value
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _sql_type(field: Any) -> str:
+    return "uuid" if field.name == "commit_id" else _SQL_TYPES[field.type]
 
 
 def _refused(error: psycopg.Error) -> bool:

@@ -23,7 +23,7 @@ from lakelog.log.draft import Draft
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import Head, States, TableState
 from lakelog.strict_json import encode_json
-from lakelog.telemetry import CommitRecord, commit_span
+from lakelog.telemetry import CommitRecord
 
 _LOOKED_UP = 8192
 """Paths that one statement looks up."""
@@ -69,7 +69,7 @@ class Committer:
         if len({draft.table_id for draft in drafts}) < len(drafts):
             raise ValidationError("commit", [Violation("drafts", "a table can be in a commit only once")])
         commit_id = str(uuid.uuid4())
-        with commit_span(_names(drafts), drafts[0].description.operation) as record:
+        with CommitRecord(_names(drafts), drafts[0].description.operation) as record:
             bases: list[TableState | None] = []
             for draft in drafts:
                 base = self._base(draft)
@@ -198,7 +198,12 @@ class Committer:
         ]
         lookups = [(draft, list(_path_lists(draft))) for draft in drafts]
         for draft, lists in lookups:
-            asked += [(queries["live_paths"], {"table_id": draft.table_id, "paths": paths}) for paths in lists]
+            asked += [
+                (queries["live_paths"], {"table_id": draft.table_id, "paths": paths})
+                if len(paths) > 1
+                else (queries["live_path"], {"table_id": draft.table_id, "path": paths[0]})
+                for paths in lists
+            ]
         answers = iter(transaction.fetch_each(*asked))
         heads: dict[int, Head] = {}
         for draft in ordered:

@@ -93,6 +93,9 @@ class ManyFiles:
         for name in ("row_group", "row_count", "byte_size"):
             if pc.any(pc.less(self._groups.column(name), 0)).as_py():
                 found.append(Violation(f"row_groups.{name}", "is negative"))
+        # Whether it is JSON shows when it is read; what no JSON can hold would break the reading.
+        if pc.any(pc.match_substring_regex(self._groups.column("stats"), r"[\x00-\x08\x0b\x0c\x0e-\x1f]")).as_py():
+            found.append(Violation("row_groups.stats", "contains a control character"))
         return found
 
     def problems(self, metadata: TableMetadata) -> list[Violation]:

@@ -15,7 +15,7 @@ from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError
 from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
-from lakelog.telemetry import CommitRecord, commit_span
+from lakelog.telemetry import CommitRecord
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -139,7 +139,7 @@ class TransactionManager:
         description = Description(**{"operation_parameters": {}, "extra": said, **described})
         draft = Draft(context.dataset_id, context.base_version, actions, description, row_group_records)
         transaction = context.take()
-        with commit_span(str(context.dataset_id), description.operation) as record:
+        with CommitRecord(str(context.dataset_id), description.operation) as record:
             try:
                 return self._commit(context, transaction, draft, record)
             finally:

@@ -20,6 +20,13 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
 
+-- name: live_path
+-- The live row of the one path that a commit touches.
+SELECT path, version, ordinal, deletion_vector FROM dl_add_files
+WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
+  AND hashtextextended(path, 0) = hashtextextended($path, 0)
+  AND hashtextextended(path, 1) = hashtextextended($path, 1)
+
 -- name: live_paths
 -- The live rows of the paths that a commit touches. OFFSET 0 here and below keeps the planner from joining the other
 -- way round where it has no statistics yet: one index search for each outer row, whatever it believes.

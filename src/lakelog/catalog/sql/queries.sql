@@ -41,6 +41,11 @@ SET current_version = $version, committed_at = $committed_at,
     metadata_version = $metadata_version, protocol_version = $protocol_version
 WHERE table_id = $table_id AND current_version = $version - 1
 
+-- name: live_path
+-- The live row of the one path that a commit touches.
+SELECT path, version, ordinal, deletion_vector FROM dl_add_files
+WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
+
 -- name: close_removed
 -- Marks the files that this commit's removes name as removed by it.
 UPDATE dl_add_files SET removed_version = r.version
