@@ -1,6 +1,6 @@
 """The rows that thousands of added files become: Arrow from end to end, one column of bounds at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ from lakelog.log.validation.actions import validate_add
 from lakelog.log.validation.paths import bad_path_mask, path_problem
 from lakelog.schema import Leaf
 from lakelog.strict_json import loads_strict
+
+_LOADED = 100_000
+"""Rows of bounds that are made before they are loaded."""
 
 _SHOWN = 1000
 """Violations of one kind that are listed."""
@@ -163,8 +166,8 @@ class ManyFiles:
                 [loads_strict(text)[name] for text in self._partitions.dictionary.to_pylist()], pa.string()
             )
             yield "partitions", _table("partitions", key | {"key": pa.repeat(name, count), "value": values})
-        for bounds in self._bounds(metadata, rows):
-            yield "column_stats", _bounds_table(bounds, key)
+        for table in _in_pieces(_bounds_table(bounds, key) for bounds in self._bounds(metadata, rows)):
+            yield "column_stats", table
         yield from self._without_statistics(key)
 
     def _bounds(self, metadata: TableMetadata, rows: Any) -> Iterator[ColumnBounds]:
@@ -311,6 +314,18 @@ def _action(row: dict[str, Any]) -> AddFile:
         extra=extra,
         **texts,
     )
+
+
+def _in_pieces(tables: Iterable[Any]) -> Iterator[Any]:
+    """The tables one after the other, joined as long as they are small: each load has a price of its own."""
+    joined: list[Any] = []
+    for table in tables:
+        joined.append(table)
+        if sum(each.num_rows for each in joined) >= _LOADED:
+            yield pa.concat_tables(joined)
+            joined = []
+    if joined:
+        yield pa.concat_tables(joined)
 
 
 def _bounds_table(bounds: ColumnBounds, key: dict[str, Any]) -> Any:

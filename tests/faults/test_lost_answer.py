@@ -1,0 +1,420 @@
+"""A COMMIT whose answer never comes. Afterwards the caller knows what happened, or knows that it does not know."""
+
+import itertools
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from lakelog import CommitOutcomeUnknown, DatabaseError, Lake, LakelogError
+from lakelog.log.draft import Description, Draft
+from tests.faults.children import die, run
+from tests.faults.proxy import Link, Proxy
+from tests.faults.scenarios import append, create, done, file, prepare, rename, verify, write, write_two_tables
+from tests.faults.sqlite_vfs import FaultyDisk, io_error
+from tests.fixtures.lakes import Place, qualified
+from tests.fixtures.postgres import FAST, Server, start_server
+from tests.invariants import check_invariants
+
+SYNC = b"S\0\0\0\4"
+
+on_postgres = pytest.mark.parametrize("backend", ["postgres"])
+on_sqlite = pytest.mark.parametrize("backend", ["sqlite"])
+on_duckdb = pytest.mark.parametrize("backend", ["duckdb"])
+
+
+@pytest.fixture
+def proxy(place: Place) -> Iterator[Proxy]:
+    prepare(place)
+    with Proxy(place.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def remote(place: Place, proxy: Proxy) -> Iterator[Lake]:
+    """The lake through the network that fails."""
+    with Place(place.backend, proxy.url, place.root, place.schema).connect(timeout=5.0) as lake:
+        append(lake, 1)
+        yield lake
+
+
+@pytest.fixture
+def direct(place: Place, proxy: Proxy) -> Iterator[Lake]:
+    """The same lake, without that network."""
+    with place.connect() as lake:
+        yield lake
+
+
+def until(happened: Callable[[], Any]) -> None:
+    end = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)
+
+
+# PostgreSQL, over a network
+
+CHANGES = {change.__name__: change for change in (write, write_two_tables, create, rename)}
+on_every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+
+
+@on_postgres
+@on_every_change
+def test_a_commit_that_never_arrived_is_reported_as_not_made(
+    proxy: Proxy, remote: Lake, direct: Lake, change: Callable[[Lake, int], None]
+) -> None:
+    proxy.at_commit = lambda link, _: link.cut()
+    with pytest.raises(DatabaseError, match="nothing was"):
+        change(remote, 1)
+    assert "change" not in done(direct, 1)
+    change(remote, 1)
+    assert "change" in done(direct, 1)
+    check_invariants(direct)
+
+
+@on_postgres
+@on_every_change
+def test_a_commit_whose_answer_was_lost_is_reported_as_made(
+    proxy: Proxy, remote: Lake, direct: Lake, change: Callable[[Lake, int], None]
+) -> None:
+    proxy.at_commit = Link.swallow_answer
+    change(remote, 1)
+    assert "change" in done(direct, 1)
+    assert "change" in done(remote, 1)
+    check_invariants(direct)
+
+
+@on_postgres
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_session_that_ends_right_after_its_commit_does_not_make_it_undone(
+    place: Place, proxy: Proxy, remote: Lake, direct: Lake, prepared: bool
+) -> None:
+    def commit_and_terminate(link: Link, message: bytes) -> None:
+        assert message.endswith(SYNC)
+        link.server.sendall(message.removesuffix(SYNC))
+        until(lambda: "change" in done(direct, 9))
+        with psycopg.connect(place.url, autocommit=True) as administrator:
+            administrator.execute("SELECT pg_terminate_backend(%s)", (link.backend,))
+
+    for number in range(2, 9 if prepared else 2):
+        append(remote, number)
+    append(remote, 9)
+    proxy.at_commit = commit_and_terminate
+    write(remote, 9)
+    check_invariants(direct)
+
+
+@on_postgres
+def test_a_commit_that_arrives_late_is_waited_for(place: Place, proxy: Proxy, remote: Lake, direct: Lake) -> None:
+    """The client's connection is gone, and the server still has to get the COMMIT: a plain look would find nothing."""
+
+    def deliver_late(link: Link, message: bytes) -> None:
+        link.hang_up()
+        with psycopg.connect(place.url, autocommit=True) as administrator:
+            until(lambda: _waits_for_lock(administrator))
+        assert "change" not in done(direct, 1)
+        link.server.sendall(message)
+
+    proxy.at_commit = deliver_late
+    write(remote, 1)
+    assert "change" in done(direct, 1)
+
+
+@on_postgres
+def test_a_commit_that_is_lost_with_its_session_left_behind_is_waited_for(
+    place: Place, proxy: Proxy, remote: Lake, direct: Lake
+) -> None:
+    """The server never hears of the client's end: the session's own limit ends it, and then it is certain."""
+    proxy.at_commit = lambda link, _: link.hang_up()
+    with pytest.raises(DatabaseError, match="nothing was committed"):
+        write(remote, 1)
+    assert "change" not in done(direct, 1)
+
+
+@on_postgres
+@pytest.mark.parametrize("stands", [True, False])
+@pytest.mark.parametrize("tables", [("events",), ("users", "events")], ids=["one table", "two tables"])
+def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
+    proxy: Proxy, remote: Lake, direct: Lake, tables: tuple[str, ...], stands: bool
+) -> None:
+    def lose_everything(link: Link, message: bytes) -> None:
+        proxy.reachable = False
+        if stands:
+            link.swallow_answer(message)
+        proxy.cut_all()
+
+    description = Description(operation="CHANGE", committer="1", operation_parameters={}, extra={})
+    datasets = [remote.dataset(name) for name in tables]
+    drafts = [Draft(each.id, each.version, [file(1, "new")], description) for each in datasets]
+    proxy.at_commit = lose_everything
+    remote.committer.timeout = remote.committer.catalog._timeout = 1.0  # type: ignore[attr-defined]
+    with pytest.raises(CommitOutcomeUnknown) as caught:
+        remote.committer.commit(drafts)
+    assert caught.value.tables == tables
+    assert caught.value.commit_id in str(caught.value)
+    with pytest.raises(LakelogError):
+        remote.commit_status(caught.value.commit_id)
+    proxy.reachable = True
+    remote.committer.timeout = remote.committer.catalog._timeout = 10.0  # type: ignore[attr-defined]
+    for lake in (direct, remote):
+        found = lake.commit_status(caught.value.commit_id)
+        assert [(each.table_id, each.version) for each in found] == (
+            sorted((draft.table_id, draft.version) for draft in drafts) if stands else []
+        )
+        assert {each.table for each in found} == (set(tables) if stands else set())
+    check_invariants(direct)
+
+
+@on_postgres
+def test_a_change_of_name_that_cannot_be_asked_about_does_not_claim_anything(proxy: Proxy, remote: Lake) -> None:
+    def lose_everything(link: Link, message: bytes) -> None:
+        proxy.reachable = False
+        link.cut()
+        proxy.cut_all()
+
+    remote.committer.timeout = remote.committer.catalog._timeout = 1.0  # type: ignore[attr-defined]
+    proxy.at_commit = lose_everything
+    with pytest.raises(LakelogError, match=r"look at lake.datasets\(\)") as caught:
+        rename(remote, 1)
+    assert not isinstance(caught.value, DatabaseError | TimeoutError)
+
+
+@on_postgres
+def test_an_acknowledged_change_needs_nothing_more_from_the_server(proxy: Proxy, remote: Lake, direct: Lake) -> None:
+    """What stands is not reported as an error because a later read fails."""
+
+    def commit_and_vanish(link: Link, message: bytes) -> None:
+        proxy.reachable = False
+        link.server.sendall(message)
+
+    for change in (create, rename):
+        proxy.reachable = True
+        proxy.at_commit = commit_and_vanish
+        change(remote, 2)
+        proxy.cut_all()
+    assert {"created-2", "named-2"} <= {dataset.name for dataset in direct.datasets()}
+
+
+def _waits_for_lock(administrator: Any) -> bool:
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    return administrator.execute(waiting).fetchone() is not None
+
+
+# PostgreSQL, stuck in COMMIT
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[tuple[Server, Place]]:
+    """A server whose commits wait for a standby that does not exist."""
+    with start_server(tmp_path, **FAST) as server:
+        place = Place("postgres", server.url, tmp_path / "lake", "lakelog")
+        prepare(place)
+        with place.connect() as lake:
+            append(lake, 1)
+        _wait_for_standby(server, "nosuch")
+        yield server, place
+
+
+def _wait_for_standby(server: Server, name: str) -> None:
+    with psycopg.connect(server.url, autocommit=True) as administrator:
+        administrator.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        administrator.execute("SELECT pg_reload_conf()")
+        until(lambda: administrator.execute("SHOW synchronous_standby_names").fetchone() == (name,))
+
+
+def _stuck_backend(administrator: Any) -> int | None:
+    row = administrator.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").fetchone()
+    return row[0] if row else None
+
+
+def test_a_session_terminated_inside_commit_has_committed(stuck: tuple[Server, Place]) -> None:
+    server, place = stuck
+
+    def terminate() -> None:
+        with psycopg.connect(server.url, autocommit=True) as administrator:
+            until(lambda: _stuck_backend(administrator))
+            administrator.execute("SELECT pg_terminate_backend(%s)", (_stuck_backend(administrator),))
+
+    with place.connect() as lake, _in_background(terminate):
+        write(lake, 1)
+        assert "change" in done(lake, 1)
+
+
+def test_a_commit_that_is_stuck_without_its_client_is_waited_for(stuck: tuple[Server, Place]) -> None:
+    server, place = stuck
+    seen: list[bool] = []
+    with Proxy(place.url) as proxy, place.connect() as direct:
+
+        def hang_up_and_release(link: Link, message: bytes) -> None:
+            link.server.sendall(message)
+            with psycopg.connect(server.url, autocommit=True) as administrator:
+                until(lambda: _stuck_backend(administrator))
+                link.hang_up()
+                until(lambda: _waits_for_lock(administrator))
+            seen.append("change" in done(direct, 1))
+            _wait_for_standby(server, "")
+
+        proxy.at_commit = hang_up_and_release
+        with Place("postgres", proxy.url, place.root, place.schema).connect() as lake:
+            write(lake, 1)
+        assert seen == [False], "a plain look finds nothing while the COMMIT is under way"
+        assert "change" in done(direct, 1)
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_server_that_crashes_inside_commit_tells_after_its_restart(tmp_path: Path, arrived: bool) -> None:
+    with start_server(tmp_path, fsync="on") as server:
+        place = Place("postgres", server.url, tmp_path / "lake", "lakelog")
+        prepare(place)
+
+        def crash(link: Link, message: bytes) -> None:
+            if arrived:
+                link.hang_up()
+                link.swallow_answer(message)
+            server.halt(crash=True)
+            server.start()
+            link.cut()
+
+        with Proxy(place.url) as proxy:
+            with Place("postgres", proxy.url, place.root, place.schema).connect() as lake:
+                append(lake, 1)
+                proxy.at_commit = crash
+                if arrived:
+                    write(lake, 1)
+                else:
+                    with pytest.raises(DatabaseError, match="nothing was committed"):
+                        write(lake, 1)
+            assert ("change" in verify(place, 1, ["append"])) == arrived
+
+
+class _in_background:
+    """Runs something beside the test, and fails the test if it failed."""
+
+    def __init__(self, target: Callable[[], None]) -> None:
+        self._error: BaseException | None = None
+        self._target = target
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        except BaseException as error:
+            self._error = error
+
+
+# SQLite, on a disk that fails
+
+
+def _commit_on_faulty_disk(pipe: Connection, place: Place, number: int, kind: str, nth: int, lasting: bool) -> None:
+    """Sends what the caller was told, then what it is told when the disk works again, and dies without closing."""
+    disk = FaultyDisk()
+    count = 0
+
+    def fault(_: int, called: str, name: str, real: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        count += called == kind.partition(" ")[0]
+        if called == kind.partition(" ")[0] and (count == nth or (lasting and count > nth)):
+            raise {
+                "sync": lambda: io_error(apsw.SQLITE_IOERR_FSYNC),
+                "write": lambda: io_error(apsw.SQLITE_IOERR_WRITE),
+                "write full": lambda: apsw.FullError("injected"),
+            }[kind]()
+        real(*arguments)
+
+    lake = place.connect()
+    append(lake, number)
+    disk.fault = fault
+    try:
+        write(lake, number)
+        pipe.send("made")
+    except CommitOutcomeUnknown as error:
+        disk.fault = None
+        pipe.send("unknown")
+        pipe.send("made" if lake.commit_status(error.commit_id) else "not made")
+    except DatabaseError:
+        disk.fault = None
+        pipe.send("not made")
+        append(lake, number + 1_000_000)
+        pipe.send("works again")
+    die()
+
+
+@on_sqlite
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("kind", ["sync", "write", "write full"])
+def test_sqlite_tells_the_truth_about_a_commit_that_its_disk_refused(place: Place, kind: str, lasting: bool) -> None:
+    """The file is looked at by a process that recovers it, after the one that committed died without closing it."""
+    prepare(place)
+    told: set[tuple[str, ...]] = set()
+    for nth in itertools.count(1):
+        _, answers = run(_commit_on_faulty_disk, place, nth, kind, nth, lasting)
+        told.add(tuple(answers))
+        final = "made" if "made" in answers else "not made"
+        assert final in answers
+        assert ("change" in verify(place, nth, ["append"])) == (final == "made")
+        if answers == ["made"]:
+            break
+    assert ("not made", "works again") in told or ("unknown", "not made") in told
+    assert (("unknown", "not made") in told) == (lasting and kind != "write full")
+
+
+# DuckDB, on a disk that is full
+
+
+def _commit_on_full_disk(pipe: Connection, place: Place, number: int, room: int) -> None:
+    database = Path(place.url.removeprefix("duckdb:///"))
+    lake = place.connect()
+    append(lake, number)
+    log = database.with_name(f"{database.name}.wal")
+    limit = log.stat().st_size + room
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        write(lake, number)
+        pipe.send("made")
+    except CommitOutcomeUnknown as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        pipe.send("unknown")
+        pipe.send("made" if lake.commit_status(error.commit_id) else "not made")
+    except DatabaseError:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        pipe.send("not made")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    append(lake, number + 1_000_000)
+    pipe.send("works again")
+    die()
+
+
+@on_duckdb
+def test_duckdb_tells_the_truth_about_a_commit_that_its_disk_refused(place: Place) -> None:
+    prepare(place)
+    for number in itertools.count(1):
+        _, answers = run(_commit_on_full_disk, place, number, (number - 1) * 797)
+        assert answers[-1] == "works again", answers
+        final = "made" if "made" in answers else "not made"
+        assert ("change" in verify(place, number, ["append"])) == (final == "made")
+        if answers[0] == "made":
+            break
+    assert number > 4
+
+
+@on_duckdb
+def test_the_lookup_of_a_commit_sees_nothing_of_a_table_that_is_not_there(place: Place) -> None:
+    prepare(place)
+    with place.connect() as lake:
+        assert lake.commit_status("00000000-0000-4000-8000-000000000000") == []
+        assert qualified(lake, "dl_tables") == "dl_tables"
