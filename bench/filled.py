@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from bench.lab import Lab, Place, new_dataset
 from bench.limits.base import Limit
-from bench.recorded import Rows, recorded_rows, with_values
+from bench.recorded import Rows, recorded_rows, removes, with_values
 from lakelog.catalog.tables import TABLES
 
 DATASET = "filled"
@@ -68,25 +68,8 @@ def _removed(rows: Rows, table_id: int, version: int) -> Rows:
     adds = with_values(adds, {"path": paths})
     removed = pa.repeat(pa.scalar(version + 1, pa.int64()), adds.num_rows)
     result["dl_add_files"] = adds.append_column("removed_version", removed)
-    result["dl_remove_files"] = _removes(adds, version + 1)
+    result["dl_remove_files"] = removes(adds, version + 1)
     return result
-
-
-def _removes(adds: Any, version: int) -> Any:
-    known = {
-        "table_id": adds.column("table_id"),
-        "version": pa.repeat(pa.scalar(version, pa.int64()), adds.num_rows),
-        "ordinal": adds.column("ordinal"),
-        "path": adds.column("path"),
-        "deletion_timestamp": adds.column("modification_time"),
-        "data_change": adds.column("data_change"),
-        "added_version": adds.column("version"),
-        "added_ordinal": adds.column("ordinal"),
-    }
-    schema = TABLES["dl_remove_files"]
-    return pa.table(
-        {field.name: known.get(field.name, pa.nulls(adds.num_rows, field.type)) for field in schema}, schema
-    )
 
 
 def _versions(table_id: int, last: int) -> Any:

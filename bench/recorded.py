@@ -49,6 +49,24 @@ def moved(rows: Rows, table_id: int, version: int) -> Rows:
     return {name: with_values(table, {"table_id": table_id, "version": version}) for name, table in rows.items()}
 
 
+def removes(adds: Any, version: int) -> Any:
+    """Rows of ``dl_remove_files`` for a commit that removes all these files."""
+    known = {
+        "table_id": adds.column("table_id"),
+        "version": pa.repeat(pa.scalar(version, pa.int64()), adds.num_rows),
+        "ordinal": adds.column("ordinal"),
+        "path": adds.column("path"),
+        "deletion_timestamp": adds.column("modification_time"),
+        "data_change": adds.column("data_change"),
+        "added_version": adds.column("version"),
+        "added_ordinal": adds.column("ordinal"),
+    }
+    schema = TABLES["dl_remove_files"]
+    return pa.table(
+        {field.name: known.get(field.name, pa.nulls(adds.num_rows, field.type)) for field in schema}, schema
+    )
+
+
 def with_values(table: Any, values: dict[str, Any]) -> Any:
     """A table with other values in some columns: arrays, or one value for all rows."""
     for name, value in values.items():

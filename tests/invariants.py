@@ -52,6 +52,8 @@ def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
     transaction = catalog.begin(tables, str(uuid.uuid4()), lake.committer.timeout)
     found: dict[str, list[Row]] = {}
     try:
+        for table in sorted(tables):
+            transaction.fetch(catalog.queries["lock_head"], {"table_id": table, "expected": None})
         # The tables themselves come last: no row can belong to a table that is not there by then.
         for name in (*_LOG, "dl_tables", *VIEWS):
             columns = [column for column in (COLUMNS | VIEWS)[name] if column not in _MOMENTS]

@@ -35,8 +35,8 @@ class Limit(Protocol):
         """One file as version ``expected`` + 1; False if the head is another by now."""
         ...
 
-    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any]) -> None:
-        """Arrow rows of several tables as version ``expected`` + 1."""
+    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any], *statements: str) -> None:
+        """Arrow rows of several tables as version ``expected`` + 1, and what else is to be executed after them."""
         ...
 
     def load(self, rows: Mapping[str, Any]) -> None:

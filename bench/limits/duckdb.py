@@ -42,13 +42,15 @@ class DuckdbLimit:
         self._connection.commit()
         return True
 
-    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any]) -> None:
+    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any], *statements: str) -> None:
         version = expected + 1
         self._connection.begin()
         _, last = self._connection.execute(_HEAD, (table_id,)).fetchall()[0]
         committed_at = max(time.time_ns() // 1_000_000, last + 1)
         self._insert("dl_table_versions", [version_row(table_id, version, committed_at)])
         self._insert_all(rows)
+        for statement in statements:
+            self._connection.execute(statement)
         self._connection.execute(_ADVANCE, (version, committed_at, table_id))
         self._connection.commit()
 

@@ -52,7 +52,7 @@ class PostgresLimit:
             execute("COMMIT")
         return True
 
-    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any]) -> None:
+    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any], *statements: str) -> None:
         execute, version = self._connection.execute, expected + 1
         with self._connection.transaction():
             execute("SELECT pg_advisory_xact_lock(%s)", (table_id,))
@@ -60,6 +60,8 @@ class PostgresLimit:
             committed_at = max(time.time_ns() // 1_000_000, last + 1)
             execute(_insert("dl_table_versions", 1), version_row(table_id, version, committed_at))
             self._copy_all(rows)
+            for statement in statements:
+                execute(statement)
             execute(_ADVANCE, (version, committed_at, table_id))
 
     def load(self, rows: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ class SqliteLimit:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
         return True
 
-    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any]) -> None:
+    def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any], *statements: str) -> None:
         execute, version = self._connection.execute, expected + 1
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
@@ -64,6 +64,8 @@ class SqliteLimit:
             committed_at = max(time.time_ns() // 1_000_000, last + 1)
             execute(_insert("dl_table_versions"), version_row(table_id, version, committed_at))
             self._insert_all(rows)
+            for statement in statements:
+                execute(statement)
             execute(_ADVANCE, (version, committed_at, table_id))
             execute("COMMIT")
         finally:

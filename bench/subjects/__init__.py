@@ -4,11 +4,15 @@ from collections.abc import Callable
 
 from bench.lab import Lab
 from bench.measure import Figure
-from bench.subjects import large_commit, listing, one_file, pruning
+from bench.subjects import history, large_commit, listing, many_writers, one_file, pruning, replace, worn
 
 SUBJECTS: dict[str, Callable[[Lab, str], list[Figure]]] = {
     "one-file": one_file.measure,
+    "many-writers": many_writers.measure,
     "large-commit": large_commit.measure,
+    "replace": replace.measure,
+    "worn": worn.measure,
     "listing": listing.measure,
     "pruning": pruning.measure,
+    "history": history.measure,
 }

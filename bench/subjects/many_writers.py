@@ -107,12 +107,12 @@ def _head(place: Place, table_id: int) -> int:
         connection.close()
 
 
-_gate: Any = None
+_gates: list[Any] = []
+"""In a writer's process, the one barrier that all of them pass together."""
 
 
 def _enter(gate: Any) -> None:
-    global _gate
-    _gate = gate
+    _gates.append(gate)
 
 
 def _write(place: Place, table_id: int, number: int, seconds: float, file: FileRows | None) -> int:
@@ -131,9 +131,7 @@ def _write(place: Place, table_id: int, number: int, seconds: float, file: FileR
             return _repeat(attempt, number, seconds)
     connection = place.limit()
     try:
-        return _repeat(
-            lambda path: connection.commit(table_id, connection.head(table_id), path, file), number, seconds
-        )
+        return _repeat(lambda path: connection.commit(table_id, connection.head(table_id), path, file), number, seconds)
     finally:
         connection.close()
 
@@ -141,7 +139,7 @@ def _write(place: Place, table_id: int, number: int, seconds: float, file: FileR
 def _repeat(attempt: Attempt, number: int, seconds: float) -> int:
     """Commits until the time is over, and how many of them succeeded."""
     done = 0
-    _gate.wait(_PATIENCE)
+    _gates[0].wait(_PATIENCE)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         done += attempt(path_of(number, f"{done}/"))

@@ -38,7 +38,7 @@ def measure(lab: Lab, backend: str) -> list[Figure]:
             unit="/s",
             sample=samples["lakelog"],
             limit=samples["limit"],
-            targets=TARGETS.get(backend, ()),
+            targets=TARGETS.get(backend, ()) if scale.full else (),
         )
     ]
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
 from lakelog.catalog.url import catalog_for
 from lakelog.dataset import Dataset
 from lakelog.errors import (
+    CommitOutcomeUnknown,
     ConfigurationError,
     DatabaseError,
     DatasetExistsError,
@@ -231,12 +232,12 @@ class Lake:
             transaction.commit()
         except OutcomeUnknown as lost:
             try:
-                with catalog.settled(commit_id, self.committer.timeout) as session:
-                    rows = session.fetch(catalog.queries["table_by_id"], {"table_id": table_id})
-            except (LakelogError, OutcomeUnknown) as error:
+                rows = self.committer.settled(commit_id, catalog.queries["table_by_id"], {"table_id": table_id})
+            except CommitOutcomeUnknown as unknown:
                 raise LakelogError(
                     f"the database was lost while it was changing dataset {table_id}, and could not be asked again: "
-                    f"look at lake.datasets() when it is back, before you repeat the change. Cause: {lost}; {error}"
+                    "look at lake.datasets() when it is back, before you repeat the change. "
+                    f"Cause: {lost}; {unknown.detail}"
                 ) from lost
             if not happened(Head(*rows[0])):
                 raise DatabaseError(f"the database was lost and nothing was changed: {lost}") from lost
@@ -275,7 +276,7 @@ def _root(url: str, root: str | os.PathLike[str] | None) -> str | None:
     if root is None:
         if url.startswith("postgres"):
             return None
-        root = Path(url.partition(":///")[2] or ".").parent
+        root = Path(unquote(url.partition(":///")[2]) or ".").parent
     place = _absolute(os.fspath(root))
     if "://" not in place:
         try:

@@ -65,19 +65,27 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if not self.reachable:
+            try:
+                server = self._connect()
+            except OSError:
                 client.close()
                 continue
-            link = Link(client, self._connect())
+            link = Link(client, server)
             self._links.append(link)
             self._start(self._forward, link)
             self._start(link.answer)
 
     def _connect(self) -> socket.socket:
+        if not self.reachable:
+            raise ConnectionError
         host, port = str(self._server.get("host", "localhost")), self._server.get("port", 5432)
         if host.startswith("/"):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(f"{host}/.s.PGSQL.{port}")
+            try:
+                server.connect(f"{host}/.s.PGSQL.{port}")
+            except OSError:
+                server.close()
+                raise
             return server
         return socket.create_connection((host, int(port or 5432)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelog import AddFiles, Lake, RemoveFiles, RowGroup, SqlTxnLogWriter, TransactionManager
+from lakelog import AddFiles, CommitResult, Dataset, Lake, RemoveFiles, RowGroup, SqlTxnLogWriter, TransactionManager
 from lakelog.actions import (
     Action,
     AddFile,
@@ -111,6 +111,12 @@ def create(lake: Lake, run: int) -> None:
 def rename(lake: Lake, run: int) -> None:
     (dataset,) = [each for each in lake.datasets() if each.name.startswith("named")]
     lake.rename_dataset(dataset.name, f"named-{run}")
+
+
+def commit_file(lake: Lake, dataset: Dataset, **fields: Any) -> CommitResult:
+    """One more file, as the version after the head."""
+    version = dataset.version + 1
+    return SqlTxnLogWriter(lake).commit(dataset.id, version, [file(version, "one", **fields)])
 
 
 CHANGES: dict[str, Change] = {

@@ -6,7 +6,7 @@ from typing import Any
 from lakelog import Lake
 from lakelog.catalog.base import Transaction
 
-STEPS = ("fetch", "fetch_each", "execute", "insert", "commit")
+STEPS = ("fetch", "fetch_each", "execute", "insert", "give_up", "commit")
 
 
 class Steps:

@@ -34,13 +34,21 @@ class _Instance:
         self.process = os.getpid()
         self.users = 0
         self.writer = FairLock()
-        self.connection: Any = self._connect()
+        self._guard = threading.Lock()
+        self._connection: Any = self._connect()
 
-    def reopen(self) -> None:
-        """After a fatal error DuckDB refuses everything until the file is opened anew."""
-        with suppress(duckdb.Error):
-            self.connection.close()
-        self.connection = self._connect()
+    def cursor(self) -> Any:
+        with self._guard:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.cursor()
+
+    def close(self) -> None:
+        """The next cursor opens the file anew, without which DuckDB refuses everything after a fatal error."""
+        with self._guard, suppress(duckdb.Error):
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
     def _connect(self) -> Any:
         try:
@@ -126,12 +134,12 @@ class DuckdbCatalog(Catalog):
             instance.users -= 1
             if instance.users == 0:
                 del _instances[instance.path]
-                instance.connection.close()
+                instance.close()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         with self._slot(Deadline(self._timeout)) as instance, _translated():
-            cursor = instance.connection.cursor()
+            cursor = instance.cursor()
             try:
                 yield _DuckdbSession(cursor)
             finally:
@@ -147,9 +155,11 @@ class DuckdbCatalog(Catalog):
                 raise LakelogTimeoutError(f"the write lock of {self._path}, held by another thread", timeout)
             try:
                 with _translated():
-                    cursor = instance.connection.cursor()
+                    cursor = instance.cursor()
                     cursor.begin()
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error.__cause__, duckdb.FatalException):
+                    instance.close()
                 instance.writer.release()
                 raise
         except BaseException:
@@ -252,7 +262,7 @@ class _DuckdbTransaction(_DuckdbSession):
                 self._end(broken=True)
                 raise OutcomeUnknown(str(error)) from error
             raise
-        self._end()
+        self._end(served=True)
 
     def rollback(self) -> None:
         if not self._open:
@@ -271,18 +281,16 @@ class _DuckdbTransaction(_DuckdbSession):
         self.rollback()
         return rows
 
-    def _end(self, *, broken: bool = False) -> None:
+    def _end(self, *, broken: bool = False, served: bool = False) -> None:
         if not self._open:
             return
         self._open = False
-        try:
-            with suppress(duckdb.Error):
-                self._cursor.close()
-            if broken:
-                self._instance.reopen()
-        finally:
-            self._instance.writer.release()
-            self._slot.__exit__(None, None, None)
+        with suppress(duckdb.Error):
+            self._cursor.close()
+        if broken:
+            self._instance.close()
+        self._instance.writer.release(served=served)
+        self._slot.__exit__(None, None, None)
 
 
 def _bound(parameters: Parameters) -> dict[str, Any] | None:

@@ -1,10 +1,10 @@
 """Locks that keep their order: whoever waits longest is next, so that no writer starves."""
 
 import fcntl
+import heapq
 import os
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,41 +14,55 @@ from lakelog.errors import LakelogError
 class FairLock:
     """A mutex between threads that is handed over in order of arrival, with a timeout.
 
+    A holder that got what it wanted says so (``served``) and then stands back until everyone who was waiting has had
+    the time to come once more: with a new head they all lose the race that they are waiting for, and would for ever
+    queue up again behind the winner.
+
     It may be released by another thread than the one that holds it. ``owner`` is the holder.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held = False
-        self._waiting: deque[threading.Lock] = deque()
+        self._arrivals = 0
+        self._waiting: list[tuple[int, int, threading.Lock]] = []
+        self._standing_back: dict[int | None, int] = {}
         self.owner: int | None = None
 
     def acquire(self, timeout: float) -> bool:
+        me = threading.get_ident()
         with self._guard:
             if not self._held:
                 self._held = True
-                self.owner = threading.get_ident()
+                self.owner = me
                 return True
             turn = threading.Lock()
             turn.acquire()
-            self._waiting.append(turn)
+            self._arrivals += 1
+            ticket = (max(self._arrivals, self._standing_back.pop(me, 0)), self._arrivals, turn)
+            heapq.heappush(self._waiting, ticket)
         if turn.acquire(timeout=max(timeout, 0)):
-            self.owner = threading.get_ident()
+            self.owner = me
             return True
         with self._guard, suppress(ValueError):
-            self._waiting.remove(turn)
+            self._waiting.remove(ticket)
+            heapq.heapify(self._waiting)
             return False
         # The lock was handed over between the timeout and the guard: pass it on.
         self.release()
         return False
 
-    def release(self) -> None:
+    def release(self, *, served: bool = False) -> None:
         with self._guard:
-            self.owner = None
             if self._waiting:
-                self._waiting.popleft().release()
+                if served:
+                    self._standing_back[self.owner] = self._arrivals + len(self._waiting) + 2
+                self.owner = None
+                heapq.heappop(self._waiting)[-1].release()
             else:
+                self.owner = None
                 self._held = False
+                self._standing_back.clear()
 
 
 class FileLock:

@@ -23,7 +23,7 @@ from lakelog.catalog.install import check_format, prepare
 from lakelog.catalog.locks import Deadline, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
-from lakelog.catalog.url import scrubbed
+from lakelog.catalog.url import scrubbed, shown
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 
 try:
@@ -75,7 +75,7 @@ class PostgresCatalog(Catalog):
         self._holders: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        return f"PostgresCatalog({scrubbed(self._url, self._url)!r}, schema={self.schema!r})"
+        return f"PostgresCatalog({shown(self._url)!r}, schema={self.schema!r})"
 
     def open(self, *, create: bool, upgrade: bool) -> None:
         with self._failures("connecting"), self._connect() as connection:
@@ -88,6 +88,7 @@ class PostgresCatalog(Catalog):
 
     def _prepare(self, connection: Any, *, create: bool, upgrade: bool) -> None:
         with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(self.schema, "install"),))
             found = self._format(connection)
             if found is None and create:
@@ -96,10 +97,15 @@ class PostgresCatalog(Catalog):
             prepare(_Script(connection), self, found, repr(self), create=create, upgrade=upgrade)
 
     def _format(self, connection: Any) -> int | None:
-        table = f"{quoted(self.schema)}.lakelog_migrations"
-        if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()[0] is None:
+        # Not to_regclass(), whose cache may not know what another process created while this one waited for the lock.
+        found = connection.execute(
+            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = 'lakelog_migrations'",
+            (self.schema,),
+        )
+        if not found.fetchall():
             return None
-        return int(connection.execute(self.queries["migration_version"]).fetchone()[0])
+        return int(connection.execute(self.queries["migration_version"], {}).fetchone()[0])
 
     def close(self) -> None:
         self._closed = True
@@ -117,6 +123,7 @@ class PostgresCatalog(Catalog):
 
     def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
         deadline = Deadline(timeout)
+        self._leave_parent()
         for table in tables:
             refuse_own_wait(self._holders.get(table), "the commit lock of the same table")
         connection = self._take(timeout)
@@ -196,18 +203,22 @@ class PostgresCatalog(Catalog):
 
     def _rewrite(self, statement: str) -> str:
         """From the notation of the SQL files to psycopg's, with every table inside the catalog's schema."""
-        qualified = _NAMES.sub(lambda match: f"{quoted(self.schema)}.{match[1]}", statement.replace("%", "%%"))
-        return _PARAMETER.sub(r"%(\1)s", qualified)
+        bound = _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
+        return _NAMES.sub(lambda match: self._qualified(match[1]), bound)
+
+    def _qualified(self, table: str) -> str:
+        """A table's name in a statement that psycopg binds parameters to, for which a % is doubled."""
+        return f"{quoted(self.schema)}.{table}".replace("%", "%%")
 
     def _insert_one(self, table: str) -> str:
         values = ", ".join(f"%s::{_sql_type(field)}" for field in TABLES[table])
-        return f"INSERT INTO {quoted(self.schema)}.{table} ({', '.join(TABLES[table].names)}) VALUES ({values})"
+        return f"INSERT INTO {self._qualified(table)} ({', '.join(TABLES[table].names)}) VALUES ({values})"
 
     def _insert_some(self, table: str) -> str:
         """Columns as arrays: the statement stays the same, and prepared, whatever the number of rows."""
         names = ", ".join(TABLES[table].names)
         arrays = ", ".join(f"%s::{_sql_type(field)}[]" for field in TABLES[table])
-        return f"INSERT INTO {quoted(self.schema)}.{table} ({names}) SELECT * FROM unnest({arrays})"
+        return f"INSERT INTO {self._qualified(table)} ({names}) SELECT * FROM unnest({arrays})"
 
     @contextmanager
     def _failures(self, doing: str, deadline: Deadline | None = None) -> Iterator[None]:
@@ -417,7 +428,7 @@ class _FlushingWriter(LibpqWriter):
     def write(self, data: Any) -> None:
         super().write(data)
         while self._pgconn.flush():
-            select.select([], [self._pgconn.socket], [])
+            _ready(self._pgconn.socket, select.POLLOUT, None)
 
 
 class _Script:
@@ -473,7 +484,12 @@ def _refused(error: psycopg.Error) -> bool:
 
 def _alive(connection: Any) -> None:
     """An idle connection has nothing to say: if it does, the server has gone away, and asking tells."""
-    poll = select.poll()  # select.select() cannot watch a descriptor past 1,023.
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
+    if _ready(connection.fileno(), select.POLLIN, 0):
         connection.execute("SELECT 1")
+
+
+def _ready(descriptor: int, event: int, timeout: int | None) -> bool:
+    """As ``select.select``, which cannot watch a descriptor past 1,023."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(timeout))

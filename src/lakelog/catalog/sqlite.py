@@ -181,7 +181,7 @@ class SqliteCatalog(Catalog):
             connection.execute(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
                 "PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF"
-            )
+            ).fetchall()  # A statement that gives a row holds up those after it until the row is fetched.
         return connection
 
     def _lock(self, deadline: Deadline) -> None:
@@ -191,9 +191,9 @@ class SqliteCatalog(Catalog):
             self._writer.release()
             raise LakelogTimeoutError(f"the write lock of {self._path}, held by another process", deadline.seconds)
 
-    def _unlock(self) -> None:
+    def _unlock(self, *, served: bool = False) -> None:
         self._file_lock.release()
-        self._writer.release()
+        self._writer.release(served=served)
 
     def _leave_parent(self) -> None:
         """Closes what a forked child inherited of this file, before the child opens it.
@@ -297,7 +297,7 @@ class _SqliteTransaction(_SqliteSession):
                 self._end(broken=True)
                 raise OutcomeUnknown(str(error)) from error
             raise
-        self._end()
+        self._end(served=True)
 
     def rollback(self) -> None:
         if not self._open:
@@ -315,12 +315,12 @@ class _SqliteTransaction(_SqliteSession):
         self.rollback()
         return rows
 
-    def _end(self, *, broken: bool = False) -> None:
+    def _end(self, *, broken: bool = False, served: bool = False) -> None:
         if self._open:
             self._open = False
             # A broken connection is closed while the lock is held, so that nobody meets its half-written state.
             self._catalog._give_back(self._connection, broken=broken)
-            self._catalog._unlock()
+            self._catalog._unlock(served=served)
 
 
 def _format(session: Session, queries: Queries) -> int | None:

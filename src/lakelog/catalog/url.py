@@ -3,13 +3,16 @@
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from lakelog.catalog.base import Catalog
 from lakelog.errors import ConfigurationError
 
 _FORMS = "sqlite:///path/to/catalog.db, duckdb:///path/to/catalog.duckdb or postgresql://user@host/database"
-_SECRET = re.compile(r"(?i)(password|passfile|sslpassword)=[^&\s]*")
+_SECRET = re.compile(r"(?i)(\w*pass\w*)=(?:'[^']*'?|[^&\s]*)")
+_SECRET_NAME = re.compile(r"(?i)pass|pwd|secret|token")
+_HOST = r"(?:\[[\da-fA-F:.%]*\]|[^:@=/?#,\[\]]*)(?::\d*)?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^:@=?#]*)?")
 
 
 def catalog_for(url: str, *, pool_size: int, timeout: float, schema: str, prepare_threshold: int | None) -> Catalog:
@@ -30,14 +33,14 @@ def catalog_for(url: str, *, pool_size: int, timeout: float, schema: str, prepar
         from lakelog.catalog.postgres import PostgresCatalog
 
         return PostgresCatalog(url, schema=schema, prepare_threshold=prepare_threshold, **common)
-    raise ConfigurationError(f"{scrubbed(url, url)!r} is not a catalog URL: expected {_FORMS}")
+    raise ConfigurationError(f"{shown(url)!r} is not a catalog URL: expected {_FORMS}")
 
 
 def _file(url: str, rest: str) -> Path:
     """``sqlite:///relative/path`` or ``sqlite:////absolute/path``."""
     if not rest.startswith("/") or rest in ("/", "//") or "?" in rest or "#" in rest:
         raise ConfigurationError(
-            f"{url!r} does not name a file: write {url.partition(':')[0]}:///relative/path "
+            f"{shown(url)!r} does not name a file: write {url.partition(':')[0]}:///relative/path "
             f"or {url.partition(':')[0]}:////absolute/path, without ? or #"
         )
     path = Path(unquote(rest[1:]))
@@ -48,23 +51,39 @@ def _file(url: str, rest: str) -> Path:
     return path
 
 
+def shown(url: str) -> str:
+    """The URL as people may see it: only what is certain to be no secret, even if the URL is malformed."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "…" if re.search(r"[:@=]", url) else url
+    path, _, query = rest.partition("?")
+    userinfo, at, place = path.rpartition("@")
+    if "@" in query or not _PLACE.fullmatch(place):
+        return f"{scheme}://…"
+    user, colon, _ = userinfo.partition(":")
+    kept = "&".join(each for each in query.split("&") if re.fullmatch(r"(?:host|hostaddr|port|dbname)=[^=]*", each))
+    return f"{scheme}://{user}{':***' if colon else ''}{at}{place}" + (f"?{kept}" if kept else "")
+
+
 def scrubbed(text: str, url: str) -> str:
-    """The text without the URL's secrets, in whatever spelling they appear."""
+    """A driver's text without the URL's secrets, in whatever spelling they appear."""
     for secret in _secrets(url):
         text = text.replace(secret, "***")
     return _SECRET.sub(r"\1=***", text)
 
 
 def _secrets(url: str) -> list[str]:
+    """The passwords of a URL, and what a driver may take for something else where they should have been encoded."""
+    rest = url.partition("://")[2]
+    path, _, query = rest.partition("?")
     found: set[str] = set()
-    authority = url.partition("://")[2].partition("?")[0]
-    if "@" in authority:
-        password = authority.rpartition("@")[0].partition(":")[2]
-        found |= {password, unquote(password)}
-    try:
-        query = urlsplit(url).query
-    except ValueError:
-        query = url.partition("?")[2]
-    for match in re.finditer(r"(?i)(?:ssl)?password=([^&\s]*)", query):
-        found |= {match[1], unquote(match[1])}
+    for text in (re.split("[@/]", rest)[0], path.rpartition("@")[0], rest.rpartition("@")[0]):
+        password = text.partition(":")[2]
+        if not re.fullmatch(r"[\d,:]*|.*\]:?\d*", password) or "@" in rest:
+            found |= {password, *(each for each in re.split("[@/?#: ]", password) if len(each) > 2)}
+    for each in query.split("&"):
+        name, _, value = each.partition("=")
+        if _SECRET_NAME.search(unquote(name)):
+            found.add(value)
+    found |= {unquote(secret) for secret in found}
     return sorted((secret for secret in found if secret), key=len, reverse=True)

@@ -4,17 +4,20 @@ A commit is a list of drafts, one per table. Inside one database transaction, al
 locks, read and compare their heads, insert the version, insert the actions, move the heads by one, commit.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Row, Session, Transaction, now_ms
+from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
+from lakelog.catalog.locks import Deadline
 from lakelog.errors import (
     CommitOutcomeUnknown,
+    ConfigurationError,
     DatabaseError,
     DatasetNotFoundError,
-    LakelogError,
+    LakelogTimeoutError,
     ValidationError,
     VersionConflict,
     Violation,
@@ -27,6 +30,9 @@ from lakelog.telemetry import CommitRecord
 
 _LOOKED_UP = 8192
 """Paths that one statement looks up."""
+
+_PAUSE = 0.1
+"""Seconds between two questions to a database that was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +145,9 @@ class Committer:
     def status(self, commit_id: str) -> list[CommitResult]:
         """Where a commit stands: one result for each table, none if it does not and never will.
 
-        Raises ``CommitOutcomeUnknown`` if the database fails again before it can tell.
+        Raises ``CommitOutcomeUnknown`` if the database cannot tell within the timeout.
         """
-        try:
-            with self.catalog.settled(commit_id, self.timeout) as session:
-                rows = session.fetch(self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
-        except OutcomeUnknown as lost:
-            raise CommitOutcomeUnknown(commit_id, (), str(lost)) from lost
+        rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
         return [
             CommitResult(table_id=table_id, table=name, version=version, committed_at=committed_at, commit_id=commit_id)
             for table_id, name, version, committed_at in rows
@@ -289,11 +291,28 @@ class Committer:
             commit_id=commit_id,
         )
 
+    def settled(self, commit_id: str, statement: str, parameters: Parameters) -> list[Row]:
+        """What a statement finds when the commit of this id stands or never will; asks while the database comes back.
+
+        Raises ``CommitOutcomeUnknown`` when the timeout is over.
+        """
+        deadline = Deadline(self.timeout)
+        while True:
+            try:
+                with self.catalog.settled(commit_id, deadline.left) as session:
+                    rows = session.fetch(statement, parameters)
+            except (DatabaseError, ConfigurationError, LakelogTimeoutError, OutcomeUnknown) as error:
+                if deadline.left <= _PAUSE:
+                    raise CommitOutcomeUnknown(commit_id, (), str(error)) from error
+            else:
+                return rows
+            time.sleep(_PAUSE)
+
     def _stands(self, commit_id: str, tables: list[str], cause: str) -> bool:
         try:
             return bool(self.status(commit_id))
-        except LakelogError as error:
-            raise CommitOutcomeUnknown(commit_id, tables, f"{cause}; {error}") from error
+        except CommitOutcomeUnknown as error:
+            raise CommitOutcomeUnknown(commit_id, tables, f"{cause}; {error.detail}") from error
 
 
 def _path_lists(draft: Draft) -> Iterator[list[str]]:

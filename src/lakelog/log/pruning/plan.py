@@ -5,6 +5,7 @@ Sets are combined in SQL; values are bound. A file is left out only if its bound
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,6 +18,9 @@ from lakelog.schema import Leaf, leaf_columns
 
 _POINTS = 32
 """Intervals of one column that are searched for one by one; more are joined with their neighbours."""
+
+_MOST = 256
+"""Conditions of one query. A predicate with more keeps every file: databases take only so many."""
 
 _EXACT_TEXT = 32
 """Writers may cut strings from this length on, so that equal bounds no longer mean equal values."""
@@ -84,9 +88,14 @@ def _since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
 
 def bind(predicate: Predicate, columns: Mapping[str, Column]) -> Plan:
     """The predicate in the values of the index. Columns that are not indexed keep every file."""
+    plan = _bound(predicate, columns)
+    return Everything() if _size(plan) > _MOST else plan
+
+
+def _bound(predicate: Predicate, columns: Mapping[str, Column]) -> Plan:
     if isinstance(predicate, And | Or):
-        items = _joined(predicate.items) if isinstance(predicate, Or) else predicate.items
-        return _simplified(AllOf if isinstance(predicate, And) else AnyOf, [bind(item, columns) for item in items])
+        items = _joined(predicate.items) if isinstance(predicate, Or) else _loosened(predicate.items)
+        return _simplified(AllOf if isinstance(predicate, And) else AnyOf, [_bound(item, columns) for item in items])
     if isinstance(predicate, Everything | Nothing):
         return predicate
     column = columns.get(predicate.column)
@@ -153,6 +162,18 @@ def _joined(items: Sequence[Predicate]) -> list[Predicate]:
             high = max(each.high for each in group)  # type: ignore[type-var]
             kept.append(Range(group[0].column, group[0].low, True, high, True))
     return kept
+
+
+def _loosened(items: Sequence[Predicate]) -> list[Predicate]:
+    """Long NOT IN lists say no more than NOT NULL: hardly a file has only one value, and that one of the list."""
+    counts = Counter(item.column for item in items if isinstance(item, Differs))
+    long = {column for column, count in counts.items() if count > _POINTS}
+    kept = [item for item in items if not (isinstance(item, Differs) and item.column in long)]
+    return [*kept, *map(NotNull, sorted(long))]
+
+
+def _size(plan: Plan) -> int:
+    return sum(map(_size, plan.items)) if isinstance(plan, AllOf | AnyOf) else 1
 
 
 def _simplified(kind: type[AllOf] | type[AnyOf], plans: list[Plan]) -> Plan:
