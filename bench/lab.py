@@ -53,13 +53,13 @@ FULL = Scale(
 )
 QUICK = Scale(
     full=False,
-    rounds=3,
-    commits=100,
-    seconds=1.5,
+    rounds=2,
+    commits=40,
+    seconds=1,
     large=2_000,
-    huge=10_000,
-    versions=1_000,
-    generations=5,
+    huge=5_000,
+    versions=500,
+    generations=2,
 )
 
 

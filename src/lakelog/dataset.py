@@ -29,7 +29,9 @@ class Dataset:
     def version(self) -> int:
         """The head now."""
         with self._committer.catalog.session() as session:
-            return self._committer.head(session, self.id).version
+            head = self._committer.head(session, self.id)
+            # A commit that builds on this version will need what it is.
+            return self._committer.states.of_head(session, head).version
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table at its head, at a version, or as it was at a time."""

@@ -9,6 +9,8 @@ from weakref import WeakSet
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from lakelog.errors import LakelogTimeoutError
+
 SLOW_COMMIT = 10.0
 """Seconds after which a commit is worth a warning."""
 
@@ -38,12 +40,15 @@ class CommitRecord:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         seconds = time.perf_counter() - self._started
+        if isinstance(error, LakelogTimeoutError) and not self.waited:
+            self.waited = seconds
         attributes = {"outcome": self.outcome, "operation": self._operation}
         _commits.add(1, attributes)
         _durations.record(seconds, attributes)
         _waits.record(self.waited, attributes)
-        for table, count in self.rows.items():
-            _rows.add(count, {"table": table})
+        if self.outcome == "committed":
+            for table, count in self.rows.items():
+                _rows.add(count, {"table": table})
         if self._span.is_recording():
             self._span.set_attributes({"lakelog.tables": self._tables, "lakelog.lock_wait": self.waited, **attributes})
             if error is not None:

@@ -58,7 +58,7 @@ def twins(lake: Lake) -> tuple[Dataset, Dataset]:
 
 
 @given(files=statistics.files())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_in_bulk_become_the_same_rows_as_one_by_one(
     lake: Lake, twins: tuple[Dataset, Dataset], files: tuple[list[AddFile], list[RowGroup]]
 ) -> None:

@@ -3,9 +3,11 @@
 import logging
 import socket
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,18 @@ from lakelog import (
     CatalogVersionError,
     ConfigurationError,
     DatabaseError,
+    Dataset,
     Lake,
     LakelogError,
+    LakelogTimeoutError,
     SqlTxnLogWriter,
     TransactionManager,
 )
 from lakelog.actions import RemoveFile, Txn
 from lakelog.catalog import install
 from lakelog.catalog.url import catalog_for, scrubbed, shown
+from lakelog.log.commit import Conflict
+from lakelog.log.draft import Description, Draft
 from tests.contract.samples import SCHEMA, add, commit, paths, stats, table
 from tests.faults.children import Child
 from tests.fixtures.lakes import Place, administer, catalog_rows, execute, qualified, rows
@@ -639,3 +645,81 @@ def test_one_connection_is_enough_for_everything(connect: Connect) -> None:
     assert [each.name for each in lake.datasets()] == ["facts"]
     lake.drop_dataset("facts")
     assert lake.datasets() == []
+
+
+@postgres_only
+def test_a_server_that_ended_all_sessions_costs_no_caller_its_patience(place: Place, connect: Connect) -> None:
+    lake = connect(pool_size=8, timeout=10)
+    dataset = table(lake)
+    for version in (1, 2):
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(lake.committer.catalog.session()) for _ in range(8)]
+            pids = [session.fetch("SELECT pg_backend_pid()", {})[0][0] for session in sessions]
+        assert len(set(pids)) == 8
+        with psycopg.connect(place.url, autocommit=True) as administrator:
+            administrator.execute("SELECT pg_terminate_backend(pid, 10000) FROM unnest(%s::int[]) pid", (pids,))
+        start = time.monotonic()
+        assert commit(lake, dataset, add(str(version)), version=version).version == version
+        assert time.monotonic() - start < 3
+
+
+def test_commits_to_the_same_tables_in_any_order_do_not_deadlock(lake: Lake, other_lake: Lake) -> None:
+    tables = [table(lake, name) for name in ("first", "second")]
+    description = Description(operation="BOTH", operation_parameters={}, extra={})
+    errors: list[BaseException] = []
+
+    def write(handle: Lake, order: list[Dataset], name: str) -> None:
+        try:
+            for number in range(10):
+                outcome: Any = None
+                while outcome is None or isinstance(outcome, Conflict):
+                    drafts = [Draft(each.id, each.version, [add(f"{name}-{number}")], description) for each in order]
+                    outcome = handle.committer.commit(drafts)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=write, args=(lake, tables, "forwards")),
+        threading.Thread(target=write, args=(other_lake, tables[::-1], "backwards")),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert [each.version for each in tables] == [20, 20]
+    check_invariants(lake)
+
+
+@postgres_only
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("55P03", LakelogTimeoutError, "held by another writer"),
+        ("57014", LakelogTimeoutError, "a statement of PostgreSQL"),
+        ("42501", DatabaseError, "lacks a privilege"),
+        ("40P01", DatabaseError, "40P01"),
+        ("40001", DatabaseError, "40001"),
+        ("P0001", DatabaseError, "P0001"),
+    ],
+)
+def test_a_refusal_inside_commit_is_told_by_its_code_and_never_by_its_text(
+    lake: Lake, place: Place, code: str, error: type[LakelogError], said: str
+) -> None:
+    dataset = table(lake)
+    before = catalog_rows(lake)
+    function = qualified(lake, "refuse")
+    for text in ("Sperre nicht verfügbar", "canceling statement due to lock timeout", "connection lost: duplicate key"):
+        execute(
+            lake,
+            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION '{text}' USING ERRCODE = '{code}'; END $$",
+            f"CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON {qualified(lake, 'dl_table_versions')} "
+            f"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {function}()",
+        )
+        with pytest.raises(error, match=said) as caught:
+            commit(lake, dataset, add())
+        assert type(caught.value) is error
+        administer(place, f"DROP FUNCTION {function} CASCADE")
+    assert catalog_rows(lake) == before
+    assert commit(lake, dataset, add()).version == 1

@@ -39,7 +39,7 @@ def dataset(lake: Lake) -> Dataset:
     in_bulk=st.booleans(),
 )
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -65,7 +65,8 @@ def test_a_matching_row_is_never_lost(
             },
         }
     )
-    engine.register("rows", rows)
+    engine.register("arrow_rows", rows)
+    engine.execute("CREATE OR REPLACE TABLE rows AS FROM arrow_rows")
     snapshot = dataset.snapshot()
     for condition in conditions:
         asked = condition.replace("TIMESTAMP_NTZ", "TIMESTAMP")

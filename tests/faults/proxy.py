@@ -65,6 +65,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 server = self._connect()
             except OSError:
@@ -72,8 +73,7 @@ class Proxy:
                 continue
             link = Link(client, server)
             self._links.append(link)
-            self._start(self._forward, link)
-            self._start(link.answer)
+            self._serve(link)
 
     def _connect(self) -> socket.socket:
         if not self.reachable:
@@ -88,6 +88,10 @@ class Proxy:
                 raise
             return server
         return socket.create_connection((host, int(port or 5432)))
+
+    def _serve(self, link: "Link") -> None:
+        self._start(self._forward, link)
+        self._start(link.answer)
 
     def _forward(self, link: "Link") -> None:
         with contextlib.suppress(OSError):
@@ -110,18 +114,21 @@ class Link:
         self._committed = threading.Event()
         self._deaf = False
 
+    def startup(self) -> bytes:
+        (length,) = struct.unpack("!I", start := _read(self.client, 4))
+        return start + _read(self.client, length - 4)
+
     def requests(self) -> Iterator[tuple[bytes, bool]]:
         """What the client sends, and whether it is a COMMIT; that one with everything up to the end of its pipeline."""
-        (length,) = struct.unpack("!I", start := _read(self.client, 4))
-        yield start + _read(self.client, length - 4), False
+        yield self.startup(), False
         commits: set[bytes] = set()
-        while message := self._message(self.client):
+        while message := read_message(self.client):
             if message[:1] == b"P":
                 name, query = message[5:].split(b"\0")[:2]
                 (commits.add if query == b"COMMIT" else commits.discard)(name)
             elif message[:1] == b"B" and message[5:].split(b"\0")[1] in commits:
                 while message[-5:] != b"S\0\0\0\4":
-                    message += self._message(self.client)
+                    message += read_message(self.client)
                 yield message, True
                 continue
             yield message, False
@@ -129,7 +136,7 @@ class Link:
     def answer(self) -> None:
         """Hands the server's answers to the client."""
         with contextlib.suppress(OSError):
-            while message := self._message(self.server):
+            while message := read_message(self.server):
                 if message[:1] == b"K":
                     (self.backend,) = struct.unpack("!I", message[5:9])
                 if message[:1] == b"C" and message[5:] == b"COMMIT\0":
@@ -149,21 +156,25 @@ class Link:
         self._deaf = True
         self.client.shutdown(socket.SHUT_RDWR)
 
-    def swallow_answer(self, message: bytes) -> None:
-        """Lets the server do what the message asks for, and cuts the connection before the client hears of it."""
+    def commit_unheard(self, message: bytes) -> None:
+        """Lets the server commit, and keeps its answer from the client."""
         self._deaf = True
         self.server.sendall(message)
         assert self._committed.wait(_WAIT), "the server does not commit"
+
+    def swallow_answer(self, message: bytes) -> None:
+        """Lets the server commit, and cuts the connection before the client hears of it."""
+        self.commit_unheard(message)
         self.cut()
 
     def close(self) -> None:
         self.client.close()
         self.server.close()
 
-    @staticmethod
-    def _message(side: socket.socket) -> bytes:
-        head = _read(side, 5)
-        return head + _read(side, struct.unpack("!I", head[1:])[0] - 4)
+
+def read_message(side: socket.socket) -> bytes:
+    head = _read(side, 5)
+    return head + _read(side, struct.unpack("!I", head[1:])[0] - 4)
 
 
 def _read(side: socket.socket, size: int) -> bytes:

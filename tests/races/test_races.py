@@ -1,19 +1,18 @@
 """Eight writers at once, each reloading and trying again when it loses: nothing is lost, doubled or starved."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from lakelog import Lake
-from tests.contract.samples import paths, table
+from tests.contract.samples import table
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
 from tests.races.writers import Finished, race
 
 WRITERS = 8
 COMMITS = {"sqlite": 200, "duckdb": 50, "postgres": 200}
-"""Of each writer. DuckDB, whose writers share one process, takes several times as long for each."""
+"""Of each writer. DuckDB, where eight threads share one process, needs several times as long for each."""
 
 
 @pytest.mark.parametrize("tables", [1, WRITERS], ids=["to_one_table", "to_a_table_each"])
@@ -24,7 +23,6 @@ def test_every_commit_of_eight_writers_has_its_own_version_and_no_writer_starves
     names = [datasets[number % tables].name for number in range(WRITERS)]
     commits = COMMITS[place.backend]
     finished = race(place, names, commits)
-    _print(place, tables, finished)
 
     acknowledged = [each for writer in finished for each in writer.commits]
     for dataset in datasets:
@@ -53,14 +51,3 @@ def assert_nobody_starved(finished: list[Finished]) -> None:
     first = min(writer.commits[-1].moment for writer in finished)
     done = [sum(each.moment <= first for each in writer.commits) for writer in finished]
     assert min(done) >= sum(done) / len(done) / 2, f"commits when the first writer was through: {done}"
-
-
-def _print(place, tables, finished):
-    first = min(writer.commits[-1].moment for writer in finished)
-    done = sorted(sum(each.moment <= first for each in writer.commits) for writer in finished)
-    moments = [each.moment for writer in finished for each in writer.commits]
-    span = max(moments) - min(moments)
-    with open("/tmp/races.txt", "a") as f:
-        f.write(
-            f"{place.backend} {tables} {done} ratio {min(done) / (sum(done) / 8):.2f} {len(moments) / span:.0f}/s conflicts {sum(w.conflicts for w in finished)} load {os.getloadavg()[0]:.1f}\n"
-        )

@@ -13,6 +13,8 @@ Row = tuple[Any, ...]
 Rows = Sequence[Row] | Any
 """Rows of one catalog table: tuples where there are few, a ``pyarrow.Table`` where there can be thousands."""
 
+NOTHING: Mapping[int, int] = {}
+
 FORMAT = 1
 """The version of the catalog's tables that this code reads and writes."""
 
@@ -87,9 +89,12 @@ class Catalog(ABC):
     def session(self) -> AbstractContextManager[Session]: ...
 
     @abstractmethod
-    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+    def begin(
+        self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
+    ) -> Transaction:
         """Opens a transaction that is about to lock these tables, each by the statement ``lock_head``.
 
+        ``expected`` says which heads that will be asked for, so that a race that is lost already need not be run.
         Raises ``LakelogTimeoutError`` when that cannot be done in time, here or at the first fetch.
         """
 

@@ -6,14 +6,14 @@ lakes of a process on one file share an instance and queue for one writer lock.
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
@@ -145,7 +145,9 @@ class DuckdbCatalog(Catalog):
             finally:
                 cursor.close()
 
-    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+    def begin(
+        self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
+    ) -> Transaction:
         deadline = Deadline(timeout)
         slot = self._slot(deadline)
         instance = slot.__enter__()

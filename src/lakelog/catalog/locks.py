@@ -3,6 +3,7 @@
 import fcntl
 import heapq
 import os
+import queue
 import threading
 import time
 from contextlib import suppress
@@ -68,23 +69,24 @@ class FairLock:
 class FileLock:
     """An exclusive ``flock`` between processes, which the kernel grants in order of arrival, with a timeout.
 
-    ``flock`` itself knows no timeout, so a wait happens in a thread. A wait that was given up ends as soon as the
-    lock is granted, and releases it at once.
+    Not for several threads at once: a ``FairLock`` stands before it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        self._waiter: _Waiter | None = None
 
     def acquire(self, timeout: float) -> bool:
-        descriptor = (
-            os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600) if self._descriptor is None else self._descriptor
-        )
-        self._descriptor = descriptor
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return self._wait(descriptor, timeout)
+            self._waiter = self._waiter or _Waiter(self._descriptor)
+            if not self._waiter.wait(max(timeout, 0)):
+                self._waiter = self._descriptor = None
+                return False
         return True
 
     def release(self) -> None:
@@ -93,32 +95,47 @@ class FileLock:
 
     def forget(self) -> None:
         """Closes the descriptor: at the end, or in a forked child, where it must not stay shared."""
+        if self._waiter is not None:
+            self._waiter.stop()
         if self._descriptor is not None:
             os.close(self._descriptor)
-            self._descriptor = None
+        self._waiter = self._descriptor = None
 
-    def _wait(self, descriptor: int, timeout: float) -> bool:
-        granted = threading.Event()
-        guard = threading.Lock()
-        given_up = False
 
-        def wait() -> None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with guard:
-                if given_up:
-                    os.close(descriptor)
-                else:
-                    granted.set()
+class _Waiter:
+    """A thread that waits for a ``flock``, which itself knows no timeout.
 
-        threading.Thread(target=wait, name="lakelog-flock", daemon=True).start()
-        if granted.wait(max(timeout, 0)):
+    A wait that was given up ends as soon as the lock is granted, and gives it back at once.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._granted = threading.Semaphore(0)
+        self._guard = threading.Lock()
+        self._given_up = False
+        threading.Thread(target=self._run, name="lakelog-flock", daemon=True).start()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether the lock was granted in time. If not, the waiter and its descriptor must not be used again."""
+        self._asked.put(True)
+        if self._granted.acquire(timeout=timeout):
             return True
-        with guard:
-            if granted.is_set():
-                return True
-            given_up = True
-        self._descriptor = None
-        return False
+        with self._guard:
+            self._given_up = not self._granted.acquire(blocking=False)
+            return not self._given_up
+
+    def stop(self) -> None:
+        self._asked.put(False)
+
+    def _run(self) -> None:
+        while self._asked.get():
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            with self._guard:
+                if self._given_up:
+                    os.close(self._descriptor)
+                    return
+                self._granted.release()
 
 
 class Deadline:

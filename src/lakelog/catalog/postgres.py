@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.csv
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, prepare
 from lakelog.catalog.locks import Deadline, refuse_own_wait
 from lakelog.catalog.queries import Queries
@@ -36,6 +36,9 @@ except ImportError as error:
 
 _COPY_FROM = 1000
 """From this many rows on, COPY is faster than an INSERT."""
+
+_LONGEST_TURN = 1.0
+"""Seconds that the loser of a race waits for others who lost it before."""
 
 _CHUNK = 8192
 _NAMES = re.compile(r"\b(" + "|".join([*TABLES, "dl_tables", "dl_mirror_status", "lakelog_migrations"]) + r")\b")
@@ -121,7 +124,9 @@ class PostgresCatalog(Catalog):
         finally:
             self._pool.putconn(connection)
 
-    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+    def begin(
+        self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
+    ) -> Transaction:
         deadline = Deadline(timeout)
         self._leave_parent()
         for table in tables:
@@ -137,8 +142,9 @@ class PostgresCatalog(Catalog):
 
     @contextmanager
     def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
-        # The commit's own lock was held before COMMIT was sent, and is held until the server is done with it.
-        transaction = self.begin((), commit_id, timeout)
+        # The commit's own lock was held before COMMIT was sent, and is held until the server is done with it. A session
+        # whose client is gone may live for as long as its limits allow: wait longer than that.
+        transaction = self.begin((), commit_id, _server_limit(timeout) + 1)
         try:
             yield transaction
         finally:
@@ -165,7 +171,6 @@ class PostgresCatalog(Catalog):
             min_size=1,
             max_size=self._pool_size,
             timeout=self._timeout,
-            check=_alive,
             open=False,
             name="lakelog",
             num_workers=1,
@@ -194,12 +199,21 @@ class PostgresCatalog(Catalog):
         if self._closed:
             raise LakelogError("this lake is closed: call lakelog.connect again")
         self._leave_parent()
-        try:
-            return self._pool.getconn(timeout)
-        except psycopg_pool.PoolTimeout:
-            raise LakelogTimeoutError(
-                f"one of {self._pool_size} connections to {self!r} (pool_size; or the server is unreachable)", timeout
-            ) from None
+        deadline = Deadline(timeout)
+        while True:
+            try:
+                connection = self._pool.getconn(deadline.left)
+            except psycopg_pool.PoolTimeout:
+                raise LakelogTimeoutError(
+                    f"one of {self._pool_size} connections to {self!r} (pool_size; or the server is unreachable)",
+                    timeout,
+                ) from None
+            if _is_alive(connection):
+                return connection
+            # The pool makes another. Its own check would pause before it looks at the next, and a restart of the
+            # server ends all of them.
+            connection.close()
+            self._pool.putconn(connection)
 
     def _rewrite(self, statement: str) -> str:
         """From the notation of the SQL files to psycopg's, with every table inside the catalog's schema."""
@@ -301,9 +315,9 @@ class _PostgresTransaction(_PostgresSession):
 
     def start(self, commit: int) -> None:
         queries = self._catalog.queries
-        limit = max(int(self._deadline.left * 1000), 1)
-        # A lock that cannot be had is reported as such, before the statement that waits for it is cancelled.
-        limits = {"limit": str(limit), "statement": str(limit + limit // 10 + 100)}
+        left = self._deadline.left
+        # The server ends what has waited or idled for too long a little later than its client does, which can say why.
+        limits = {"limit": _milliseconds(left), "statement": _milliseconds(_server_limit(left))}
         with self._failures():
             self._enter()
             self._queue(queries["begin"], None)
@@ -315,6 +329,8 @@ class _PostgresTransaction(_PostgresSession):
     def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
         with self._failures():
             cursors = [self._queue(statement, parameters) for statement, parameters in queries]
+            # Without a sync the server would not take a client that then freezes for idle, and never end it.
+            self._sync()
             rows = [cursor.fetchall() for cursor in cursors]
         if not self.waited:
             me = threading.get_ident()
@@ -374,13 +390,30 @@ class _PostgresTransaction(_PostgresSession):
         self._end()
 
     def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
-        with self._failures():
-            self._queue("ROLLBACK", None)
-            cursor = self._queue(statement, parameters)
-            self._leave()
-            rows: list[Row] = cursor.fetchall()
-        self._end()
+        try:
+            with self._failures():
+                self._queue("ROLLBACK", None)
+                self._wait_for_turn()
+                cursor = self._queue(statement, parameters)
+                self._sync()
+                rows: list[Row] = cursor.fetchall()
+        except LakelogTimeoutError:
+            self.rollback()
+            with self._catalog.session() as session:
+                return session.fetch(statement, parameters)
+        self.rollback()
         return rows
+
+    def _wait_for_turn(self) -> None:
+        """Losers of a race learn the new head one after another, each a round trip later than the one before.
+
+        If all of them came back at once, all but one would lose again.
+        """
+        queries = self._catalog.queries
+        turn = lock_key(self._catalog.schema, f"turn {min(self._tables)}")
+        self._queue(queries["begin"], None)
+        limits = dict.fromkeys(("limit", "statement"), _milliseconds(min(self._deadline.left, _LONGEST_TURN)))
+        self._queue(queries["guard"], {**limits, "commit": turn})
 
     def _queue(self, statement: str, parameters: Any) -> Any:
         cursor = self._connection.cursor()
@@ -391,7 +424,7 @@ class _PostgresTransaction(_PostgresSession):
 
     def _enter(self) -> None:
         self._pipeline = self._connection.pipeline()
-        self._pipeline.__enter__()
+        self._sync = self._pipeline.__enter__().sync
 
     def _leave(self) -> None:
         pipeline, self._pipeline = self._pipeline, None
@@ -441,6 +474,14 @@ class _Script:
         self._connection.execute(statement, parameters or None)
 
 
+def _server_limit(seconds: float) -> float:
+    return seconds * 1.1 + 0.1
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(int(seconds * 1000), 1))
+
+
 def lock_key(schema: str, subject: str) -> int:
     """The advisory lock's key. Keys are shared by the whole database, so the schema is part of it."""
     digest = hashlib.blake2b(f"lakelog\0{schema}\0{subject}".encode(), digest_size=8).digest()
@@ -482,10 +523,14 @@ def _refused(error: psycopg.Error) -> bool:
     return error.diag.severity_nonlocalized == "ERROR" and not unknown
 
 
-def _alive(connection: Any) -> None:
+def _is_alive(connection: Any) -> bool:
     """An idle connection has nothing to say: if it does, the server has gone away, and asking tells."""
     if _ready(connection.fileno(), select.POLLIN, 0):
-        connection.execute("SELECT 1")
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+    return True
 
 
 def _ready(descriptor: int, event: int, timeout: int | None) -> bool:

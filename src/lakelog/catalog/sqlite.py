@@ -9,7 +9,7 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from weakref import WeakSet
 import apsw
 import pyarrow as pa
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
@@ -112,23 +112,41 @@ class SqliteCatalog(Catalog):
         finally:
             self._give_back(connection)
 
-    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Transaction:
+    def begin(
+        self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
+    ) -> Transaction:
         deadline = Deadline(timeout)
         self._leave_parent()
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)
         try:
-            self._lock(deadline)
-            try:
-                with _translated():
-                    connection.execute("BEGIN IMMEDIATE")
-            except BaseException:
-                self._unlock()
-                raise
+            # Who has lost already, or while it waited, does not hold up the others: a head never comes back.
+            locked = not self._is_lost(connection, expected)
+            if locked:
+                self._lock(deadline)
+                try:
+                    locked = not self._is_lost(connection, expected)
+                    if locked:
+                        with _translated():
+                            connection.execute("BEGIN IMMEDIATE")
+                except BaseException:
+                    self._unlock()
+                    raise
+                if not locked:
+                    self._unlock()
         except BaseException:
             self._give_back(connection)
             raise
-        return _SqliteTransaction(self, connection, timeout - deadline.left)
+        return _SqliteTransaction(self, connection, timeout - deadline.left, locked=locked)
+
+    def _is_lost(self, connection: apsw.Connection, expected: Mapping[int, int]) -> bool:
+        """Whether a table has another head than expected."""
+        statement = self.queries["lock_head"]
+        with _translated():
+            return not all(
+                connection.execute(statement, {"table_id": table, "expected": head}).fetchall()
+                for table, head in expected.items()
+            )
 
     @contextmanager
     def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
@@ -244,10 +262,11 @@ class _SqliteSession:
 
 
 class _SqliteTransaction(_SqliteSession):
-    def __init__(self, catalog: SqliteCatalog, connection: apsw.Connection, waited: float) -> None:
+    def __init__(self, catalog: SqliteCatalog, connection: apsw.Connection, waited: float, *, locked: bool) -> None:
         super().__init__(connection)
         self._catalog = catalog
         self.waited = waited
+        self._locked = locked
         self._open = True
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
@@ -320,7 +339,8 @@ class _SqliteTransaction(_SqliteSession):
             self._open = False
             # A broken connection is closed while the lock is held, so that nobody meets its half-written state.
             self._catalog._give_back(self._connection, broken=broken)
-            self._catalog._unlock(served=served)
+            if self._locked:
+                self._catalog._unlock(served=served)
 
 
 def _format(session: Session, queries: Queries) -> int | None:

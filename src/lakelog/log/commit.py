@@ -83,7 +83,8 @@ class Committer:
                     record.outcome = "conflict"
                     return base
                 bases.append(base)
-            transaction = self.catalog.begin([draft.table_id for draft in drafts], commit_id, self.timeout)
+            expected = {draft.table_id: draft.expected for draft in drafts}
+            transaction = self.catalog.begin(list(expected), commit_id, self.timeout, expected)
             try:
                 outcome = self.write(transaction, drafts, bases, commit_id, record)
                 if isinstance(outcome, Conflict):

@@ -59,6 +59,8 @@ class TxContext:
         """The transaction, for its one commit. Raises if it has ended."""
         if os.getpid() != self._process:
             raise LakelogError("this transaction belongs to the process that this one was forked from: begin a new one")
+        if self._deadline.passed:
+            self._expire()
         with self._guard:
             if self._state == "expired":
                 raise LakelogTimeoutError(

@@ -16,7 +16,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 -- name: guard
 -- Limits for this transaction only, no commit that is not durable, and the lock of the commit's own id.
 SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
-       set_config('idle_in_transaction_session_timeout', $limit, true),
+       set_config('idle_in_transaction_session_timeout', $statement, true),
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
 
@@ -48,6 +48,11 @@ WHERE ctid = ANY (ARRAY(
     WHERE f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
     OFFSET 0) f
   WHERE r.table_id = $table_id AND r.version = $version))
+
+-- name: close_file
+-- Marks one file as replaced by a re-added path; that it is live was looked up, as above.
+UPDATE dl_add_files SET removed_version = $removed_version
+WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal
 
 -- name: kept_files
 -- The live files of a version whose keys a predicate kept.
