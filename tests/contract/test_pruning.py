@@ -421,6 +421,20 @@ def test_bounds_from_before_a_column_was_widened_still_count(lake: Lake) -> None
     assert paths(dataset.snapshot(version=1).files("x > 5")) == []
 
 
+def test_files_from_before_a_change_of_partitioning_are_kept(lake: Lake) -> None:
+    dataset = table(lake)
+    schema = dataset.snapshot().metadata.schema_string
+    commit(lake, dataset, add("plain"))
+    commit(lake, dataset, Metadata(id="x", schema_string=schema, partition_columns=("name",)))
+    commit(lake, dataset, add("by-name", partition_values={"name": "x"}))
+    assert paths(dataset.snapshot().files("name = 'x'")) == ["by-name", "plain"]
+    assert paths(dataset.snapshot().files("name = 'y'")) == ["plain"]
+    commit(lake, dataset, Metadata(id="x", schema_string=schema))
+    commit(lake, dataset, add("plain-again"))
+    assert {"plain", "plain-again"} <= set(paths(dataset.snapshot().files("name = 'y'")))
+    assert paths(dataset.snapshot().files("name = 'x'")) == ["by-name", "plain", "plain-again"]
+
+
 @pytest.mark.parametrize(("limit", "kept"), [("1", 2), ("2", 1), ("-1", 1), ("0", 2), ("nonsense", 1)])
 def test_columns_beyond_the_index_keep_every_file(lake: Lake, limit: str, kept: int) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])

@@ -78,9 +78,13 @@ def columns_of(history: Sequence[TableMetadata]) -> dict[str, Column]:
 
 def _since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
     since = history[0].version
+    partition = leaf.path[0] in history[0].partition_columns
     for metadata in history:
         older = next((each for each in metadata.indexed if each.name == leaf.name), None)
         if older is None or (kind_of(older.type) is Kind.TEXT) != (kind is Kind.TEXT):
+            break
+        # What stands for a file without statistics is another row in a partition column than elsewhere.
+        if (leaf.path[0] in metadata.partition_columns) != partition:
             break
         since = metadata.version
     return since
