@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lakelog import Lake
+from lakelog.schema import from_bytes, from_delta_json
+from lakelog.schema.mapping import is_mapped
 from tests.fixtures.lakes import COLUMNS, VIEWS, qualified
 
 Row = dict[str, Any]
@@ -130,6 +132,11 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
     assert sorted(schemas) == list(range(len(schemas)))
     assert sorted(schemas.values()) == [schemas[version] for version in sorted(schemas)]
     metadata = {row["version"]: row["schema_version"] for row in log["dl_metadata_updates"]}
+    arrow = {row["version"]: from_bytes(bytes(row["arrow_schema"])) for row in log["schema_versions"]}
+    for row in log["dl_metadata_updates"]:
+        mapped = is_mapped(json.loads(row["configuration"]))
+        schema = from_delta_json(row["schema_string"], column_mapping=mapped)
+        assert schema.equals(arrow[row["schema_version"]], check_metadata=True), "a metadata's schema is another one"
     assert set(metadata.values()) == set(schemas), "a metadata's schema does not exist, or a schema has no metadata"
     assert set(schemas.values()) <= metadata.keys()
     assert head["metadata_version"] == max(metadata)

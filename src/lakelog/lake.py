@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from lakelog.actions import Metadata, Protocol
+from lakelog.actions import Metadata
 from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
 from lakelog.catalog.url import catalog_for
 from lakelog.dataset import Dataset
@@ -27,6 +27,7 @@ from lakelog.errors import (
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head
+from lakelog.log.validation.features import lowest_protocol
 from lakelog.log.validation.text import name_problem
 from lakelog.schema import to_delta_json
 from lakelog.telemetry import CommitRecord, observe_pool
@@ -124,8 +125,7 @@ class Lake:
         )
         parameters = {"partitionBy": list(partition_by), "properties": configuration}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
-        protocol = Protocol(min_reader_version=1, min_writer_version=2)
-        draft = Draft(0, -1, [protocol, metadata], created)
+        draft = Draft(0, -1, [lowest_protocol(schema), metadata], created)
         problems = draft.settle(None)
         if problems:
             raise ValidationError(f"dataset {name!r}", problems)

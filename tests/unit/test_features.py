@@ -2,6 +2,7 @@
 
 import itertools
 
+import pyarrow as pa
 import pytest
 
 from lakelog.actions import Protocol
@@ -9,6 +10,7 @@ from lakelog.log.validation.features import (
     FEATURES,
     LAKELOG_FEATURE,
     implied_features,
+    lowest_protocol,
     protocol_problems,
     supported_features,
     upgrade_problems,
@@ -160,3 +162,10 @@ def test_an_upgrade_that_loses_something_is_refused(current: Protocol, new: Prot
     assert len(found) == len(expected)
     for problem, part in zip(found, expected, strict=True):
         assert part in problem
+
+
+def test_a_local_time_anywhere_in_the_schema_needs_its_feature() -> None:
+    nested = pa.list_(pa.struct([("at", pa.timestamp("us"))]))
+    assert lowest_protocol(pa.schema([("a", nested)])).reader_features == ("timestampNtz",)
+    assert protocol_problems(lowest_protocol(pa.schema([("a", nested)]))) == []
+    assert lowest_protocol(pa.schema([("a", pa.timestamp("us", "UTC"))])).min_reader_version == 1

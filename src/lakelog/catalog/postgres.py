@@ -11,6 +11,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
@@ -76,6 +77,7 @@ class PostgresCatalog(Catalog):
         self._process = os.getpid()
         self._closed = False
         self._holders: dict[int, int] = {}
+        self._lost: dict[int, float] = {}
 
     def __repr__(self) -> str:
         return f"PostgresCatalog({shown(self._url)!r}, schema={self.schema!r})"
@@ -154,6 +156,15 @@ class PostgresCatalog(Catalog):
         stats = self._pool.get_stats() if self._pool is not None else {}
         used = stats.get("pool_size", 0) - stats.get("pool_available", 0)
         return used, stats.get("requests_waiting", 0)
+
+    def _note_lost(self, tables: Sequence[int]) -> None:
+        if len(self._lost) > 1000:
+            self._lost.clear()
+        self._lost |= dict.fromkeys(tables, time.monotonic())
+
+    def _is_contended(self, tables: Sequence[int]) -> bool:
+        """Whether a race for one of these tables was lost a moment ago."""
+        return any(time.monotonic() - self._lost[table] < _LONGEST_TURN for table in tables if table in self._lost)
 
     def _leave_parent(self) -> None:
         """Gives a forked child a pool of its own."""
@@ -377,7 +388,20 @@ class _PostgresTransaction(_PostgresSession):
                 raise OutcomeUnknown(scrubbed(str(error), self._catalog._url)) from None
             with self._failures():
                 raise
+        if self._catalog._is_contended(self._tables):
+            self._stand_back()
         self._end()
+
+    def _stand_back(self) -> None:
+        """After a commit in a crowd: lines up behind the losers, who else would find the winner ahead of them again."""
+        with suppress(psycopg.Error):
+            self._enter()
+            self._wait_for_turn()
+            self._sync()
+        with suppress(psycopg.Error):
+            self._leave()
+        with suppress(psycopg.Error):
+            self._connection.execute("ROLLBACK")
 
     def rollback(self) -> None:
         if not self._open:
@@ -390,6 +414,7 @@ class _PostgresTransaction(_PostgresSession):
         self._end()
 
     def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
+        self._catalog._note_lost(self._tables)
         try:
             with self._failures():
                 self._queue("ROLLBACK", None)

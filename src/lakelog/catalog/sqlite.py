@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -28,6 +29,9 @@ from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, Lake
 
 _OLDEST = 3_051_003
 """Earlier versions of SQLite can corrupt a WAL when two connections reset it at once."""
+
+_RETRY = 0.002
+"""Seconds between two attempts where SQLite itself does not wait."""
 
 _CHUNK = 8192
 """Rows of an Arrow table that exist as Python values at the same time."""
@@ -178,7 +182,7 @@ class SqliteCatalog(Catalog):
             self._waiting -= 1
         if connection is None:
             try:
-                connection = self._connect()
+                connection = self._connect(deadline)
             except BaseException:
                 self._idle.put(None)
                 raise
@@ -192,12 +196,21 @@ class SqliteCatalog(Catalog):
         else:
             self._idle.put(connection)
 
-    def _connect(self) -> apsw.Connection:
+    def _connect(self, deadline: Deadline) -> apsw.Connection:
         with _translated():
             connection = apsw.Connection(str(self._path))
             connection.set_busy_timeout(int(self._timeout * 1000))
+            while True:
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                    break
+                except apsw.BusyError:
+                    # SQLite does not wait for another connection that switches the same new file to WAL.
+                    if deadline.passed:
+                        raise
+                    time.sleep(_RETRY)
             connection.execute(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
+                "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; "
                 "PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF"
             ).fetchall()  # A statement that gives a row holds up those after it until the row is fetched.
         return connection

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakelog.actions import Protocol
 
 FEATURE_READER_VERSION = 3
@@ -114,6 +116,23 @@ def protocol_problems(protocol: Protocol) -> list[str]:
         else:
             problems += _feature_problems(FEATURES[name], protocol)
     return problems
+
+
+def lowest_protocol(schema: pa.Schema) -> Protocol:
+    """The lowest protocol that is true for a new table of this schema."""
+    if any(_holds_local_time(field.type) for field in schema):
+        features = ("timestampNtz",)
+        legacy = ("appendOnly", "invariants")
+        return Protocol(
+            min_reader_version=3, min_writer_version=7, reader_features=features, writer_features=legacy + features
+        )
+    return Protocol(min_reader_version=1, min_writer_version=2)
+
+
+def _holds_local_time(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_local_time(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def upgrade_problems(current: Protocol, new: Protocol) -> list[str]:
