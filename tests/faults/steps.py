@@ -1,6 +1,6 @@
 """Something that happens at a chosen step of the transactions that a catalog begins."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from lakelog import Lake
@@ -23,9 +23,9 @@ class Steps:
         self._begin = lake.committer.catalog.begin
         lake.committer.catalog.begin = self.begin  # type: ignore[method-assign]
 
-    def begin(self, tables: Sequence[int], commit_id: str, timeout: float) -> Any:
+    def begin(self, *arguments: Any) -> Any:
         self._count("before", None)
-        transaction = self._begin(tables, commit_id, timeout)
+        transaction = self._begin(*arguments)
         self._count("after", transaction)
         return _Watched(self, transaction)
 

@@ -1,31 +1,49 @@
 """What a lake is, as plain values: the model that the log is compared with."""
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A live file: what tells it from another one of the same path, and the first of the values that it holds."""
+
+    size: int
+    vector: str | None
+    low: int
+
+    def holds(self, value: int) -> bool:
+        return self.low <= value <= self.low + 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A table after one commit."""
+    """A table after one commit. The id of version 0 is not told to its creator."""
 
     commit_id: str | None
-    """None for version 0, whose id its creator is not told."""
-    live: Mapping[str, int]
-    """The live files, each with the version that added it."""
-    columns: tuple[str, ...]
-    progress: Mapping[str, int]
+    columns: int
+    live: Mapping[str, File] = field(default_factory=dict)
+    progress: Mapping[str, int] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a commit does. A file whose deletion vector changes is removed and added."""
+
+    added: Mapping[str, File] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    progress: Mapping[str, int] = field(default_factory=dict)
+    columns: int = 0
 
 
 @dataclass(slots=True)
 class Table:
     """A table with all of its versions."""
 
-    table_id: int
-    name: str
-    versions: list[Version] = field(default_factory=list)
+    id: int
+    versions: list[Version]
 
     @property
     def head(self) -> int:
@@ -35,41 +53,15 @@ class Table:
     def now(self) -> Version:
         return self.versions[-1]
 
-    def commit(
-        self,
-        commit_id: str,
-        *,
-        adds: Iterable[str] = (),
-        removes: Iterable[str] = (),
-        columns: tuple[str, ...] | None = None,
-        progress: Mapping[str, int] | None = None,
-    ) -> None:
-        added, removed = frozenset(adds), frozenset(removes)
-        kept = {path: version for path, version in self.now.live.items() if path not in removed}
+    def commit(self, commit_id: str | None, change: Change) -> None:
+        kept = {path: file for path, file in self.now.live.items() if path not in change.removed}
         self.versions.append(
             Version(
                 commit_id=commit_id,
-                live=kept | dict.fromkeys(added, len(self.versions)),
-                columns=columns or self.now.columns,
-                progress={**self.now.progress, **(progress or {})},
-                added=added,
-                removed=removed,
+                columns=self.now.columns + change.columns,
+                live={**kept, **change.added},
+                progress={**self.now.progress, **change.progress},
+                added=frozenset(change.added),
+                removed=change.removed,
             )
         )
-
-
-@dataclass(slots=True)
-class Model:
-    """The tables that are there, by name, and those that were dropped."""
-
-    tables: dict[str, Table] = field(default_factory=dict)
-    dropped: list[Table] = field(default_factory=list)
-
-    def commits(self) -> dict[str, list[tuple[int, str, int]]]:
-        """The commits that stand: for each id the tables, by id and name, with their versions."""
-        found: dict[str, list[tuple[int, str, int]]] = {}
-        for table in itertools.chain(self.tables.values(), self.dropped):
-            for number, version in enumerate(table.versions):
-                if version.commit_id is not None:
-                    found.setdefault(version.commit_id, []).append((table.table_id, table.name, number))
-        return found

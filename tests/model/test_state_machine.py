@@ -1,14 +1,15 @@
-"""Random histories against a model that fits on a page, on every database, with the invariants after every step."""
+"""Random histories against a small model, on every database, with the invariants after every step."""
 
 import itertools
 import json
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,6 +24,7 @@ from lakelog import (
     AddFiles,
     DatasetExistsError,
     DatasetNotFoundError,
+    Lake,
     LakelogError,
     RemoveFiles,
     RowGroup,
@@ -30,18 +32,21 @@ from lakelog import (
     TransactionManager,
     ValidationError,
     VersionConflict,
+    VersionNotFoundError,
 )
-from lakelog.actions import Action, AddFile, DeletionVector, Metadata, Protocol, RemoveFile, Txn
+from lakelog.actions import Action, AddFile, DeletionVector, Protocol, RemoveFile, Txn
 from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.schema import to_delta_json
-from tests.fixtures.lakes import Place
+from tests.fixtures.lakes import Place, catalog_rows
 from tests.invariants import check_invariants
+from tests.model.model import Change, File, Table, Version
 
-NAMES = ("apples", "pears", 'Ünïcode \'n "quotes"')
-PATHS = tuple(f"day=1/{letter}.parquet" for letter in "abcdef")
-APPS = ("stream", "batch")
+NAMES = ("events", 'it\'s "quoted"', "日本語")
+PATHS = tuple(f"{letter}.parquet" for letter in "abcdef")
+APPS = ("stream", "batch's")
 MANY = 25
+VECTORS = {"one": "00000", "two": "00001"}
 FEATURES = Protocol(
     min_reader_version=3,
     min_writer_version=7,
@@ -49,308 +54,310 @@ FEATURES = Protocol(
     writer_features=("appendOnly", "invariants", "deletionVectors"),
 )
 
-
-@dataclass(frozen=True)
-class File:
-    """A live file: what tells one version of it from another."""
-
-    size: int
-    vector: str | None
-    low: int
+names = st.sampled_from(NAMES)
 
 
-@dataclass
-class Table:
-    """What a table should be."""
+class LogMachine(RuleBasedStateMachine):
+    """Does the same to a catalog and to the model. Two handles commit, so that neither remembers everything."""
 
-    id: int
-    columns: int = 1
-    live: list[dict[str, File]] = field(default_factory=lambda: [{}])
-    progress: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def version(self) -> int:
-        return len(self.live) - 1
-
-    @property
-    def head(self) -> dict[str, File]:
-        return self.live[-1]
-
-
-@dataclass
-class Change:
-    """Actions, and what they make of a table."""
-
-    actions: list[Action]
-    live: dict[str, File]
-    progress: dict[str, int]
-
-
-class Machine(RuleBasedStateMachine):
-    """Does the same to a lake and to the model."""
-
-    place: Place
-
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__()
-        self.lake = self.place.connect()
+        self.place = place
+        self.lakes = [place.connect(), place.connect()]
         self.tables: dict[str, Table] = {}
         self.sizes = itertools.count(1)
-        self.bulk = itertools.count()
         self.steps = 0
 
     def teardown(self) -> None:
-        self.lake.close()
+        for lake in self.lakes:
+            lake.close()
 
     # Tables
 
     @initialize()
     def begin(self) -> None:
-        self._create(NAMES[0])
+        self.create(NAMES[0])
 
-    @rule(name=st.sampled_from(NAMES))
+    @rule(name=names)
     def create(self, name: str) -> None:
         if name in self.tables:
-            with pytest.raises(DatasetExistsError):
-                self.lake.create_dataset(name, _schema(1), ["day"])
+            self.refused(DatasetExistsError, lambda lake: lake.create_dataset(name, _schema(1), ["day"]))
+            return
+        dataset = self.lakes[0].create_dataset(name, _schema(1), ["day"])
+        self.tables[name] = Table(dataset.id, [Version(commit_id=None, columns=1)])
+        result = SqlTxnLogWriter(self.lakes[1]).commit(dataset.id, 1, [FEATURES])
+        self.tables[name].commit(result.commit_id, Change())
+
+    @rule(old=names, new=names)
+    def rename(self, old: str, new: str) -> None:
+        if old not in self.tables:
+            self.refused(DatasetNotFoundError, lambda lake: lake.rename_dataset(old, new))
+        elif new in self.tables:
+            self.refused(DatasetExistsError, lambda lake: lake.rename_dataset(old, new))
         else:
-            self._create(name)
-
-    def _create(self, name: str) -> None:
-        dataset = self.lake.create_dataset(name, _schema(1), ["day"])
-        SqlTxnLogWriter(self.lake).commit(dataset.id, 1, [FEATURES])
-        self.tables[name] = Table(dataset.id, live=[{}, {}])
-
-    @rule(data=st.data(), new_name=st.sampled_from(NAMES))
-    def rename(self, data: st.DataObject, new_name: str) -> None:
-        name = self._draw(data)
-        if new_name in self.tables and new_name != name:
-            with pytest.raises(DatasetExistsError):
-                self.lake.rename_dataset(name, new_name)
-        elif new_name != name:
-            self.lake.rename_dataset(name, new_name)
-            self.tables[new_name] = self.tables.pop(name)
+            self.lakes[1].rename_dataset(old, new)
+            self.tables[new] = self.tables.pop(old)
 
     @precondition(lambda self: len(self.tables) > 1)
-    @rule(data=st.data())
-    def drop(self, data: st.DataObject) -> None:
-        table = self.tables.pop(name := self._draw(data))
-        self.lake.drop_dataset(name)
-        with pytest.raises(DatasetNotFoundError):
-            SqlTxnLogWriter(self.lake).commit(table.id, table.version + 1, [_add("late.parquet", File(1, None, 0))])
+    @rule(name=names)
+    def drop(self, name: str) -> None:
+        if name not in self.tables:
+            self.refused(DatasetNotFoundError, lambda lake: lake.drop_dataset(name))
+            return
+        self.lakes[0].drop_dataset(name)
+        table = self.tables.pop(name)
+        late = [_add("late.parquet", File(1, None, 0))]
+        self.refused(DatasetNotFoundError, lambda lake: SqlTxnLogWriter(lake).commit(table.id, table.head + 1, late))
 
     @rule()
     def reopen(self) -> None:
-        self.lake.close()
-        self.lake = self.place.connect()
+        """Nothing is remembered but what the catalog holds."""
+        for lake in self.lakes:
+            lake.close()
+        self.lakes = [self.place.connect(create=False), self.place.connect(create=False)]
 
     # Commits
 
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        table = self.tables[self._draw(data)]
-        change = self._draw_change(data, table)
-        groups = [RowGroup(path=a.path, row_group=0, row_count=9) for a in change.actions if isinstance(a, AddFile)]
-        result = SqlTxnLogWriter(self.lake).commit(table.id, table.version + 1, change.actions, row_groups=groups[:1])
-        self._apply(table, change)
-        assert result.version == table.version
-        assert [each.version for each in self.lake.commit_status(result.commit_id)] == [result.version]
+        name = self.a_table(data)
+        table, change = self.tables[name], self.a_change(data, name)
+        actions = _actions(table, change)
+        groups = [RowGroup(path=path, row_group=0, row_count=9) for path in sorted(change.added)]
+        writer = SqlTxnLogWriter(self.a_lake(data))
+        result = writer.commit(table.id, table.head + 1, actions, row_groups=groups[:1])
+        assert (result.table_id, result.table, result.version) == (table.id, name, table.head + 1)
+        table.commit(result.commit_id, change)
 
     @rule(data=st.data(), keep=st.booleans())
     def commit_through_manager(self, data: st.DataObject, keep: bool) -> None:
-        table = self.tables[self._draw(data)]
-        change = self._draw_change(data, table)
-        manager = TransactionManager(self.lake)
-        with manager.begin(table.id, table.version) as context:
-            with pytest.raises(LakelogError):
+        name = self.a_table(data)
+        table, change = self.tables[name], self.a_change(data, name)
+        manager = TransactionManager(self.a_lake(data))
+        with manager.begin(table.id, table.head) as context:
+            with pytest.raises(LakelogError, match="would wait for itself"):
                 manager.begin(table.id)
             if keep:
-                assert manager.commit(context, change.actions) == table.version + 1
-                self._apply(table, change)
+                assert manager.commit(context, _actions(table, change)) == table.head + 1
+                table.commit(context.commit_id, change)
 
-    @rule(data=st.data(), replace=st.booleans())
-    def commit_many(self, data: st.DataObject, replace: bool) -> None:
-        table = self.tables[self._draw(data)]
-        number = next(self.bulk)
-        added = {f"day=1/{number}-{each}.parquet": File(next(self.sizes), None, each) for each in range(MANY)}
-        removed = sorted(table.head) if replace else []
-        actions: list[Any] = [AddFiles(_files(added))]
+    @rule(data=st.data(), replacing=st.booleans())
+    def commit_many(self, data: st.DataObject, replacing: bool) -> None:
+        table = self.tables[self.a_table(data)]
+        added = {f"{(size := next(self.sizes))}.parquet": File(size, None, low) for low in range(MANY)}
+        removed = sorted(table.now.live) if replacing else []
+        actions: list[Any] = [AddFiles.of([_add(path, file) for path, file in added.items()])]
         if removed:
-            vectors = pa.array([_vector_json(table.head[path].vector) for path in removed], pa.string())
+            vectors = pa.array([_vector_json(table.now.live[path].vector) for path in removed], pa.string())
             actions.append(RemoveFiles(pa.table({"path": removed, "deletion_vector": vectors})))
-        SqlTxnLogWriter(self.lake).commit(table.id, table.version + 1, actions)
-        kept = {path: file for path, file in table.head.items() if path not in removed}
-        table.live.append(kept | added)
+        result = SqlTxnLogWriter(self.a_lake(data)).commit(table.id, table.head + 1, actions)
+        table.commit(result.commit_id, Change(added=added, removed=frozenset(removed)))
 
-    @rule(data=st.data())
-    def commit_to_two_tables(self, data: st.DataObject) -> None:
-        names = data.draw(st.permutations(sorted(self.tables)))[:2]
-        tables = [self.tables[name] for name in names]
-        changes = [self._draw_change(data, table) for table in tables]
-        stale = data.draw(st.sampled_from([None, *range(len(tables))]))
-        drafts = [
-            Draft(table.id, table.version - (number == stale), change.actions, _description())
-            for number, (table, change) in enumerate(zip(tables, changes, strict=True))
-        ]
-        outcome = self.lake.committer.commit(drafts)
-        if stale is not None:
-            assert isinstance(outcome, Conflict)
-            assert outcome == Conflict(names[stale], tables[stale].id, tables[stale].version - 1, tables[stale].version)
+    @rule(data=st.data(), lag=st.sampled_from([0, 0, -1, 1]))
+    def commit_to_several_tables(self, data: st.DataObject, lag: int) -> None:
+        """All or nothing: one table with another head than expected stops the commit to the others."""
+        order = data.draw(st.permutations(sorted(self.tables)), label="tables")[:2]
+        parts = [(name, self.tables[name], self.a_change(data, name)) for name in order]
+        drafts = []
+        for number, (_, table, change) in enumerate(parts):
+            expected = table.head - (lag if number == len(parts) - 1 else 0)
+            description = Description(operation="WRITE", operation_parameters={}, extra={})
+            drafts.append(Draft(table.id, expected, _actions(table, change), description))
+        before = self.rows() if lag else None
+        outcome = self.a_lake(data).committer.commit(drafts)
+        if lag:
+            name, table, _ = parts[-1]
+            assert outcome == Conflict(name, table.id, table.head - lag, table.head)
+            assert self.rows() == before
             return
         assert not isinstance(outcome, Conflict)
-        for table, change, result in zip(tables, changes, outcome, strict=True):
-            self._apply(table, change)
-            assert (result.table_id, result.version) == (table.id, table.version)
-        status = self.lake.commit_status(outcome[0].commit_id)
-        assert sorted(status, key=str) == sorted(outcome, key=str)
+        assert len({result.commit_id for result in outcome}) == 1
+        for (name, table, change), result in zip(parts, outcome, strict=True):
+            assert (result.table_id, result.table, result.version) == (table.id, name, table.head + 1)
+            table.commit(result.commit_id, change)
 
     @rule(data=st.data())
     def add_column(self, data: st.DataObject) -> None:
-        table = self.tables[self._draw(data)]
-        metadata = Metadata(
-            id=str(uuid.uuid4()), schema_string=to_delta_json(_schema(table.columns + 1)), partition_columns=("day",)
-        )
-        SqlTxnLogWriter(self.lake).commit(table.id, table.version + 1, [metadata])
-        table.columns += 1
-        table.live.append(dict(table.head))
+        name = self.a_table(data)
+        table, lake = self.tables[name], self.a_lake(data)
+        schema = to_delta_json(_schema(table.now.columns + 1))
+        metadata = replace(lake.dataset(name).snapshot().metadata, schema_string=schema)
+        change = replace(self.a_change(data, name), columns=1)
+        actions = [*_actions(table, change), metadata]
+        result = SqlTxnLogWriter(lake).commit(table.id, table.head + 1, actions)
+        table.commit(result.commit_id, change)
 
     # Commits that must not happen
 
     @rule(data=st.data(), distance=st.sampled_from([-2, -1, 1, 5]))
-    def commit_to_another_version(self, data: st.DataObject, distance: int) -> None:
-        name = self._draw(data)
+    def commit_another_version(self, data: st.DataObject, distance: int) -> None:
+        """Stale ones and future ones. A conflict comes before any complaint about the table's state."""
+        name = self.a_table(data)
         table = self.tables[name]
-        expected = table.version + distance
+        expected = table.head + distance
         if expected < 0:
             return
-        with pytest.raises(VersionConflict) as caught:
-            SqlTxnLogWriter(self.lake).commit(table.id, expected + 1, self._draw_change(data, table).actions)
-        assert (caught.value.expected, caught.value.actual) == (expected, table.version)
-        assert (caught.value.table, caught.value.table_id) == (name, table.id)
-        with pytest.raises(VersionConflict):
-            TransactionManager(self.lake).begin(table.id, expected)
+        actions: list[Action] = [_add(PATHS[0], File(1, None, 0)), RemoveFile(path="never-there.parquet")]
+        error = self.refused(
+            VersionConflict, lambda lake: SqlTxnLogWriter(lake).commit(table.id, expected + 1, actions)
+        )
+        assert (error.table, error.table_id) == (name, table.id)
+        assert (error.expected, error.actual) == (expected, table.head)
+        self.refused(VersionConflict, lambda lake: TransactionManager(lake).begin(table.id, expected))
 
-    @rule(data=st.data(), number=st.integers(0, 5))
-    def commit_nonsense(self, data: st.DataObject, number: int) -> None:
-        table = self.tables[self._draw(data)]
+    @rule(data=st.data(), wrong=st.integers(0, 7))
+    def commit_nonsense(self, data: st.DataObject, wrong: int) -> None:
+        table = self.tables[self.a_table(data)]
         good = _add("good.parquet", File(1, None, 0))
-        live = next(iter(table.head.items()), None)
-        nonsense: list[list[Action]] = [
-            [good, RemoveFile(path="nowhere.parquet")],
-            [good, good],
-            [good, AddFile(path="../outside.parquet", size=1, partition_values={"day": "1"})],
-            [good, AddFile(path="bad.parquet", size=1, partition_values={"month": "1"})],
-            [good, RemoveFile(path=live[0], deletion_vector=_vector("other"))] if live else [good, good],
+        live = next(iter(table.now.live), "never-there.parquet")
+        app, reached = next(iter(table.now.progress.items()), ("", 1))
+        stranger = DeletionVector(storage_type="i", path_or_inline_dv="00002", size_in_bytes=4, cardinality=1)
+        mistakes: list[Action] = [
+            RemoveFile(path="never-there.parquet"),
+            RemoveFile(path=live, deletion_vector=stranger),
+            good,
+            replace(good, path="../outside.parquet"),
+            replace(good, path="negative.parquet", size=-1),
+            replace(good, path="partitioned.parquet", partition_values={"month": "1"}),
+            Txn(app_id=app, version=reached),
+            Protocol(min_reader_version=99, min_writer_version=99),
         ]
-        if table.progress:
-            app, version = next(iter(table.progress.items()))
-            nonsense.append([good, Txn(app_id=app, version=version)])
-        with pytest.raises(ValidationError):
-            SqlTxnLogWriter(self.lake).commit(table.id, table.version + 1, nonsense[number % len(nonsense)])
+        actions = [good, mistakes[wrong]]
+        self.refused(ValidationError, lambda lake: SqlTxnLogWriter(lake).commit(table.id, table.head + 1, actions))
 
     # Reads
 
     @rule(data=st.data(), value=st.integers(0, 30))
-    def read(self, data: st.DataObject, value: int) -> None:
-        """Any version, by its number and by its time, and with a predicate that must not lose a file."""
-        name = self._draw(data)
-        table = self.tables[name]
-        dataset = self.lake.dataset(name)
-        version = data.draw(st.integers(0, table.version))
-        committed = dataset.history()[table.version - version]
-        assert committed.version == version
-        for snapshot in (dataset.snapshot(version), dataset.snapshot(timestamp=committed.timestamp)):
+    def travel_in_time(self, data: st.DataObject, value: int) -> None:
+        """Any version by its number and by its time, what happened since, and a predicate that must not lose a file."""
+        name = self.a_table(data)
+        table, dataset = self.tables[name], self.a_lake(data).dataset(name)
+        version = data.draw(st.integers(0, table.head), label="version")
+        live = table.versions[version].live
+        moment = dataset.history()[table.head - version].timestamp
+        for snapshot in (dataset.snapshot(version), dataset.snapshot(timestamp=moment)):
             assert snapshot.version == version
-            assert _read(snapshot.files()) == table.live[version]
-            kept = _read(snapshot.files(where=f"id = {value}"))
-            assert kept == {path: file for path, file in table.live[version].items() if _holds(file, value)}
-        assert self.lake.txn_version(name, APPS[0]) == table.progress.get(APPS[0])
+            assert len(snapshot.schema) == table.versions[version].columns + 1
+            assert _read(snapshot.files()) == live
+            kept = {path: file for path, file in live.items() if file.holds(value)}
+            assert _read(snapshot.files(where=f"id = {value}")) == kept
+        changes = dataset.changes(version)
+        for found, kind in ((changes.added, "added"), (changes.removed, "removed")):
+            expected = {
+                (path, number)
+                for number in range(version, table.head + 1)
+                for path in getattr(table.versions[number], kind)
+            }
+            assert {(row["path"], row["version"]) for row in found.to_pylist()} == expected
+            assert found.num_rows == len(expected)
+        with pytest.raises(VersionNotFoundError):
+            dataset.snapshot(table.head + 1)
+
+    @rule(data=st.data())
+    def ask_for_a_commit(self, data: st.DataObject) -> None:
+        made: dict[str, list[tuple[int, str, int]]] = {str(uuid.UUID(int=1)): []}
+        for name, table in self.tables.items():
+            for number, version in enumerate(table.versions):
+                if version.commit_id is not None:
+                    made.setdefault(version.commit_id, []).append((table.id, name, number))
+        commit_id = data.draw(st.sampled_from(sorted(made, key=lambda each: made[each])), label="commit")
+        found = self.a_lake(data).commit_status(commit_id)
+        tables = {table.id for table in self.tables.values()}
+        told = [(each.table_id, each.table, each.version) for each in found if each.table_id in tables]
+        assert told == sorted(made[commit_id])
 
     # After every step
 
     @invariant()
-    def agrees(self) -> None:
+    def the_log_is_whole(self) -> None:
+        check_invariants(self.lakes[0])
+
+    @invariant()
+    def the_log_is_the_model(self) -> None:
         self.steps += 1
-        assert {each.name: each.id for each in self.lake.datasets()} == {
-            name: table.id for name, table in self.tables.items()
-        }
+        ids = {name: table.id for name, table in self.tables.items()}
+        for lake in self.lakes:
+            assert {dataset.name: dataset.id for dataset in lake.datasets()} == ids
+        lake = self.lakes[self.steps % 2]
         for name, table in self.tables.items():
-            dataset = self.lake.dataset(name)
-            assert dataset.version == table.version
-            for version in {table.version, self.steps * 7 % (table.version + 1)}:
-                assert _read(dataset.snapshot(version).files()) == table.live[version]
-        check_invariants(self.lake)
+            dataset = lake.dataset(name)
+            assert dataset.version == table.head
+            for version in {table.head, self.steps * 7 % (table.head + 1)}:
+                assert _read(dataset.snapshot(version).files()) == table.versions[version].live
+            assert {app: lake.txn_version(name, app) for app in APPS} == {
+                app: table.now.progress.get(app) for app in APPS
+            }
+            told = [commit.commit_id for commit in reversed(dataset.history())]
+            assert told[1:] == [version.commit_id for version in table.versions[1:]]
 
-    def _draw(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(sorted(self.tables)))
+    # Helpers
 
-    def _draw_change(self, data: st.DataObject, table: Table) -> Change:
-        """A valid commit: for some paths what can be done to them, and perhaps an application's progress."""
-        live, progress = dict(table.head), dict(table.progress)
-        actions: list[Action] = []
-        for path in data.draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=4, unique=True)):
-            old = live.get(path)
-            vector = data.draw(st.sampled_from([None, "one", "two"]))
-            if old is not None and data.draw(st.booleans()):
-                actions.append(RemoveFile(path=path, deletion_vector=_vector(old.vector)))
-                del live[path]
-                continue
-            if old is not None and old.vector != vector:
-                actions.append(RemoveFile(path=path, deletion_vector=_vector(old.vector)))
-            live[path] = File(next(self.sizes), vector, data.draw(st.integers(0, 30)))
-            actions.append(_add(path, live[path]))
-        if data.draw(st.booleans()):
-            app = data.draw(st.sampled_from(APPS))
-            progress[app] = progress.get(app, 0) + data.draw(st.integers(1, 3))
-            actions.append(Txn(app_id=app, version=progress[app]))
-        return Change(actions, live, progress)
+    def a_table(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.tables)), label="table")
 
-    @staticmethod
-    def _apply(table: Table, change: Change) -> None:
-        table.live.append(change.live)
-        table.progress = change.progress
+    def a_lake(self, data: st.DataObject) -> Lake:
+        return self.lakes[data.draw(st.integers(0, 1), label="handle")]
+
+    def a_change(self, data: st.DataObject, name: str) -> Change:
+        """Files that are new, come back, are replaced, masked or removed, and perhaps an application's progress."""
+        live = self.tables[name].now.live
+        added: dict[str, File] = {}
+        removed: set[str] = set()
+        for path in data.draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=4, unique=True), label="paths"):
+            vector = data.draw(st.sampled_from([None, *VECTORS]), label="vector")
+            remove = path in live and data.draw(st.booleans(), label="remove")
+            if remove or (path in live and live[path].vector != vector):
+                removed.add(path)
+            if not remove:
+                added[path] = File(next(self.sizes), vector, data.draw(st.integers(0, 30), label="low"))
+        progress: dict[str, int] = {}
+        if app := data.draw(st.none() | st.sampled_from(APPS), label="application"):
+            progress[app] = self.tables[name].now.progress.get(app, 0) + 1
+        return Change(added=added, removed=frozenset(removed), progress=progress)
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        return catalog_rows(self.lakes[0])
+
+    def refused(self, error: type[Exception], attempt: Callable[[Lake], object]) -> Any:
+        """The error of an attempt that must fail on both handles and leave every row as it was."""
+        before = self.rows()
+        for lake in self.lakes:
+            with pytest.raises(error) as caught:
+                attempt(lake)
+        assert self.rows() == before
+        return caught.value
 
 
 def _schema(columns: int) -> pa.Schema:
     return pa.schema([("id", pa.int64()), ("day", pa.int32()), *((f"c{n}", pa.string()) for n in range(1, columns))])
 
 
-def _statistics(file: File) -> str:
-    """The file holds two values: its lowest, and the one three above."""
-    bounds = {"minValues": {"id": file.low}, "maxValues": {"id": file.low + 3}, "nullCount": {"id": 0}}
-    return json.dumps({"numRecords": 9, **bounds})
-
-
-def _holds(file: File, value: int) -> bool:
-    return file.low <= value <= file.low + 3
+def _actions(table: Table, change: Change) -> list[Action]:
+    return [
+        *(
+            RemoveFile(path=path, deletion_vector=_vector(table.now.live[path].vector))
+            for path in sorted(change.removed)
+        ),
+        *(_add(path, file) for path, file in change.added.items()),
+        *(Txn(app_id=app, version=version) for app, version in change.progress.items()),
+    ]
 
 
 def _add(path: str, file: File) -> AddFile:
+    bounds = {"minValues": {"id": file.low}, "maxValues": {"id": file.low + 3}, "nullCount": {"id": 0}}
     return AddFile(
         path=path,
         size=file.size,
         partition_values={"day": "1"},
-        stats=_statistics(file),
+        stats=json.dumps({"numRecords": 9, **bounds}),
         deletion_vector=_vector(file.vector),
     )
 
 
-def _files(files: dict[str, File]) -> pa.Table:
-    return pa.table(
-        {
-            "path": list(files),
-            "size": [file.size for file in files.values()],
-            "partition_values": ['{"day": "1"}'] * len(files),
-            "stats": [_statistics(file) for file in files.values()],
-        }
-    )
-
-
 def _vector(name: str | None) -> DeletionVector | None:
-    codes = {"one": "00000", "two": "00001", "other": "00002"}
     if name is None:
         return None
-    return DeletionVector(storage_type="i", path_or_inline_dv=codes[name], size_in_bytes=4, cardinality=1)
+    return DeletionVector(storage_type="i", path_or_inline_dv=VECTORS[name], size_in_bytes=4, cardinality=1)
 
 
 def _vector_json(name: str | None) -> str | None:
@@ -360,42 +367,32 @@ def _vector_json(name: str | None) -> str | None:
 
 def _read(files: Any) -> dict[str, File]:
     found: dict[str, File] = {}
-    names = {"00000": "one", "00001": "two"}
+    by_code = {code: name for name, code in VECTORS.items()}
     for row in files.select(["path", "size", "deletion_vector", "stats"]).to_pylist():
-        vector = row["deletion_vector"] and names[json.loads(row["deletion_vector"])["pathOrInlineDv"]]
+        vector = row["deletion_vector"] and by_code[json.loads(row["deletion_vector"])["pathOrInlineDv"]]
         assert row["path"] not in found, "a path is live twice"
         found[row["path"]] = File(row["size"], vector, json.loads(row["stats"])["minValues"]["id"])
     return found
 
 
-def _description() -> Description:
-    return Description(operation="WRITE", operation_parameters={}, extra={})
+def test_the_log_does_what_the_model_does(place: Place) -> None:
+    numbers = itertools.count()
 
-
-def test_every_history_agrees_with_the_model(place: Place) -> None:
-    number = itertools.count()
-
-    def machine() -> Machine:
-        here = next(number)
-        machine = type("Machine", (Machine,), {"place": _fresh(place, here)})
-        return machine()
+    def machine() -> LogMachine:
+        """A catalog of its own for every history."""
+        number = next(numbers)
+        if place.backend == "postgres":
+            return LogMachine(replace(place, schema=f"{place.schema}_{number}"))
+        return LogMachine(replace(place, url=f"{place.url}-{number}", root=place.root / str(number)))
 
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=30,
+            max_examples={"sqlite": 40, "duckdb": 12, "postgres": 20}[place.backend],
             stateful_step_count=25,
             derandomize=True,
-            deadline=None,
             database=None,
+            deadline=None,
             suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate, Phase.shrink],
         ),
     )
-
-
-def _fresh(place: Place, number: int) -> Place:
-    """A catalog of its own for every history."""
-    if place.backend == "postgres":
-        return Place(place.backend, place.url, place.root, f"{place.schema}_{number}")
-    return Place(place.backend, f"{place.url}-{number}", place.root / str(number), place.schema)

@@ -1,5 +1,6 @@
 """The rows that thousands of added files become: Arrow from end to end, one column of bounds at a time."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -133,15 +134,17 @@ class ManyFiles:
     def _count_problems(self) -> list[Violation]:
         """Row counts by statistics, by the caller and by row groups must be the same where they are known."""
         assert self._statistics is not None
-        found = []
-        for source, counts in (("row_count", self._table.column("row_count")), ("its row groups", self._group_sums())):
-            if counts is not None:
-                differs = pc.fill_null(pc.not_equal(self._statistics.rows, counts), False)
-                found += [
-                    Violation(f"add {path}", f"has another number of rows by its statistics than by {source}")
-                    for path in self._where(differs)
-                ]
-        return found
+        sources = {
+            "its statistics": self._statistics.rows,
+            "row_count": self._table.column("row_count"),
+            "its row groups": self._group_sums(),
+        }
+        known = [(source, counts) for source, counts in sources.items() if counts is not None]
+        return [
+            Violation(f"add {path}", f"has another number of rows by {one} than by {other}")
+            for (one, rows), (other, counts) in itertools.combinations(known, 2)
+            for path in self._where(pc.fill_null(pc.not_equal(rows, counts), False))
+        ]
 
     def rows(self, table_id: int, version: int, metadata: TableMetadata) -> Iterator[tuple[str, Any]]:
         """The rows of each catalog table, in pieces that are made only when they are needed."""
