@@ -158,6 +158,7 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
 ) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
         proxy.reachable = False
+        remote.committer.timeout = 0.2  # For the question only: COMMIT is on its way.
         if stands:
             link.swallow_answer(message)
         proxy.cut_all()
@@ -166,7 +167,6 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
     datasets = [remote.dataset(name) for name in tables]
     drafts = [Draft(each.id, each.version, [file(1, "new")], description) for each in datasets]
     proxy.at_commit = lose_everything
-    remote.committer.timeout = remote.committer.catalog._timeout = 1.0  # type: ignore[attr-defined]
     with pytest.raises(CommitOutcomeUnknown) as caught:
         remote.committer.commit(drafts)
     assert caught.value.tables == tables
@@ -174,7 +174,7 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
     with pytest.raises(LakelogError):
         remote.commit_status(caught.value.commit_id)
     proxy.reachable = True
-    remote.committer.timeout = remote.committer.catalog._timeout = 10.0  # type: ignore[attr-defined]
+    remote.committer.timeout = 10.0
     for lake in (direct, remote):
         found = lake.commit_status(caught.value.commit_id)
         assert [(each.table_id, each.version) for each in found] == (
@@ -188,10 +188,10 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
 def test_a_change_of_name_that_cannot_be_asked_about_does_not_claim_anything(proxy: Proxy, remote: Lake) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
         proxy.reachable = False
+        remote.committer.timeout = 0.2  # For the question only: COMMIT is on its way.
         link.cut()
         proxy.cut_all()
 
-    remote.committer.timeout = remote.committer.catalog._timeout = 1.0  # type: ignore[attr-defined]
     proxy.at_commit = lose_everything
     with pytest.raises(LakelogError, match=r"look at lake.datasets\(\)") as caught:
         rename(remote, 1)

@@ -182,6 +182,9 @@ class PostgresCatalog(Catalog):
             min_size=1,
             max_size=self._pool_size,
             timeout=self._timeout,
+            # Attempts come ever more rarely. Given up, they begin anew with the next caller, who finds a server that is
+            # back at once.
+            reconnect_timeout=self._timeout,
             open=False,
             name="lakelog",
             num_workers=1,
