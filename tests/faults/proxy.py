@@ -49,10 +49,12 @@ class Proxy:
         for link in self._links:
             link.close()
 
-    def cut_all(self) -> None:
-        """Every connection that stands now is lost."""
+    def cut_all(self, but: "Link | None" = None) -> None:
+        """Every connection that stands now is lost, and the server cannot be reached."""
+        self.reachable = False
         for link in self._links:
-            link.cut()
+            if link is not but:
+                link.cut()
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
@@ -113,6 +115,7 @@ class Link:
         self.backend = 0
         self._committed = threading.Event()
         self._deaf = False
+        self._ends = False
 
     def startup(self) -> bytes:
         (length,) = struct.unpack("!I", start := _read(self.client, 4))
@@ -143,6 +146,8 @@ class Link:
                     self._committed.set()
                 if not self._deaf:
                     self.client.sendall(message)
+                if self._ends and message[:1] == b"Z":
+                    break
         self.cut()
 
     def cut(self) -> None:
@@ -161,6 +166,11 @@ class Link:
         self._deaf = True
         self.server.sendall(message)
         assert self._committed.wait(_WAIT), "the server does not commit"
+
+    def commit_and_end(self, message: bytes) -> None:
+        """Lets the server commit and answer, and nothing more."""
+        self._ends = True
+        self.server.sendall(message)
 
     def swallow_answer(self, message: bytes) -> None:
         """Lets the server commit, and cuts the connection before the client hears of it."""

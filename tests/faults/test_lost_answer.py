@@ -157,11 +157,11 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
     proxy: Proxy, remote: Lake, direct: Lake, tables: tuple[str, ...], stands: bool
 ) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
-        proxy.reachable = False
         remote.committer.timeout = 0.2  # For the question only: COMMIT is on its way.
         if stands:
-            link.swallow_answer(message)
-        proxy.cut_all()
+            link.commit_unheard(message)
+        proxy.cut_all(but=link)
+        link.cut()
 
     description = Description(operation="CHANGE", committer="1", operation_parameters={}, extra={})
     datasets = [remote.dataset(name) for name in tables]
@@ -187,10 +187,9 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
 @on_postgres
 def test_a_change_of_name_that_cannot_be_asked_about_does_not_claim_anything(proxy: Proxy, remote: Lake) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
-        proxy.reachable = False
-        remote.committer.timeout = 0.2  # For the question only: COMMIT is on its way.
+        remote.committer.timeout = 0.2
+        proxy.cut_all(but=link)
         link.cut()
-        proxy.cut_all()
 
     proxy.at_commit = lose_everything
     with pytest.raises(LakelogError, match=r"look at lake.datasets\(\)") as caught:
@@ -203,14 +202,14 @@ def test_an_acknowledged_change_needs_nothing_more_from_the_server(proxy: Proxy,
     """What stands is not reported as an error because a later read fails."""
 
     def commit_and_vanish(link: Link, message: bytes) -> None:
-        proxy.reachable = False
-        link.server.sendall(message)
+        proxy.cut_all(but=link)
+        link.commit_and_end(message)
 
     for change in (create, rename):
         proxy.reachable = True
+        until(lambda: [dataset.name for dataset in remote.datasets()])
         proxy.at_commit = commit_and_vanish
         change(remote, 2)
-        proxy.cut_all()
     assert {"created-2", "named-2"} <= {dataset.name for dataset in direct.datasets()}
 
 

@@ -24,8 +24,8 @@ class Session(Protocol):
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]: ...
 
-    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
-        """The result as a ``pyarrow.Table`` of exactly that schema."""
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
+        """The result as a ``pyarrow.Table`` of exactly that schema. ``large`` says that it may be most of a table."""
         ...
 
 

@@ -218,7 +218,7 @@ class _DuckdbSession:
             rows: list[Row] = self._cursor.execute(statement, _bound(parameters)).fetchall()
             return rows
 
-    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
         with _translated():
             table = self._cursor.execute(statement, _bound(parameters)).to_arrow_table()
             return table.cast(schema)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, make_directory, prepare
-from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
+from lakelog.catalog.locks import Deadline, FairLock, FileLock, Turn, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
@@ -32,6 +32,9 @@ _OLDEST = 3_051_003
 
 _RETRY = 0.002
 """Seconds between two attempts where SQLite itself does not wait."""
+
+_LONGEST_TURN = 1.0
+"""Seconds that the loser of a race waits for others who lost it before, and that a winner remembers the crowd."""
 
 _CHUNK = 8192
 """Rows of an Arrow table that exist as Python values at the same time."""
@@ -64,6 +67,8 @@ class SqliteCatalog(Catalog):
         self._process = os.getpid()
         self._writer = FairLock()
         self._file_lock = FileLock(self._path.with_name(self._path.name + "-lock"))
+        self._turn = Turn(self._path.with_name(self._path.name + "-turn"))
+        self._lost_at = -_LONGEST_TURN
         self._idle: queue.LifoQueue[apsw.Connection | None] = queue.LifoQueue()
         for _ in range(self._pool_size):
             self._idle.put(None)
@@ -106,6 +111,7 @@ class SqliteCatalog(Catalog):
                 if connection is not None:
                     connection.close()
         self._file_lock.forget()
+        self._turn.forget()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -124,24 +130,24 @@ class SqliteCatalog(Catalog):
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)
         try:
-            # Who has lost already, or while it waited, does not hold up the others: a head never comes back.
-            locked = not self._is_lost(connection, expected)
-            if locked:
+            # Who has to wait and has lost already, or while it waited, does not hold up the others: a head never
+            # comes back. Who need not wait is told by lock_head.
+            locked = self._try_lock()
+            if not locked and not self._is_lost(connection, expected):
                 self._lock(deadline)
+                locked = not self._is_lost_now(connection, expected)
+            if locked:
+                self._turn.try_begins()
                 try:
-                    locked = not self._is_lost(connection, expected)
-                    if locked:
-                        with _translated():
-                            connection.execute("BEGIN IMMEDIATE")
+                    with _translated():
+                        connection.execute("BEGIN IMMEDIATE")
                 except BaseException:
                     self._unlock()
                     raise
-                if not locked:
-                    self._unlock()
         except BaseException:
             self._give_back(connection)
             raise
-        return _SqliteTransaction(self, connection, timeout - deadline.left, locked=locked)
+        return _SqliteTransaction(self, connection, deadline, locked=locked)
 
     def _is_lost(self, connection: apsw.Connection, expected: Mapping[int, int]) -> bool:
         """Whether a table has another head than expected."""
@@ -151,6 +157,16 @@ class SqliteCatalog(Catalog):
                 connection.execute(statement, {"table_id": table, "expected": head}).fetchall()
                 for table, head in expected.items()
             )
+
+    def _is_lost_now(self, connection: apsw.Connection, expected: Mapping[int, int]) -> bool:
+        """The same under the lock, which is given back if so."""
+        lost = True
+        try:
+            lost = self._is_lost(connection, expected)
+        finally:
+            if lost:
+                self._unlock()
+        return lost
 
     @contextmanager
     def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
@@ -215,6 +231,14 @@ class SqliteCatalog(Catalog):
             ).fetchall()  # A statement that gives a row holds up those after it until the row is fetched.
         return connection
 
+    def _try_lock(self) -> bool:
+        if not self._writer.acquire(0):
+            return False
+        if not self._file_lock.try_acquire():
+            self._writer.release()
+            return False
+        return True
+
     def _lock(self, deadline: Deadline) -> None:
         if not self._writer.acquire(deadline.left):
             raise LakelogTimeoutError(f"the write lock of {self._path}, held by another thread", deadline.seconds)
@@ -225,6 +249,11 @@ class SqliteCatalog(Catalog):
     def _unlock(self, *, served: bool = False) -> None:
         self._file_lock.release()
         self._writer.release(served=served)
+        self._turn.try_ends()
+
+    def _is_crowded(self) -> bool:
+        """Whether a race was lost a moment ago."""
+        return time.monotonic() - self._lost_at < _LONGEST_TURN
 
     def _leave_parent(self) -> None:
         """Closes what a forked child inherited of this file, before the child opens it.
@@ -250,6 +279,7 @@ class SqliteCatalog(Catalog):
                     if connection is not None:
                         connection.close(True)
                 catalog._file_lock.forget()
+                catalog._turn.forget()
                 catalog._start()
             self._alone = True
 
@@ -261,7 +291,7 @@ class _SqliteSession:
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
         return self._connection.execute(statement, _bound(parameters)).fetchall()
 
-    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any) -> Any:
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
         cursor = self._connection.execute(statement, _bound(parameters))
         batches = []
         while rows := list(islice(cursor, _CHUNK)):
@@ -275,10 +305,13 @@ class _SqliteSession:
 
 
 class _SqliteTransaction(_SqliteSession):
-    def __init__(self, catalog: SqliteCatalog, connection: apsw.Connection, waited: float, *, locked: bool) -> None:
+    def __init__(
+        self, catalog: SqliteCatalog, connection: apsw.Connection, deadline: Deadline, *, locked: bool
+    ) -> None:
         super().__init__(connection)
         self._catalog = catalog
-        self.waited = waited
+        self._deadline = deadline
+        self.waited = deadline.seconds - deadline.left
         self._locked = locked
         self._open = True
 
@@ -330,6 +363,9 @@ class _SqliteTransaction(_SqliteSession):
                 raise OutcomeUnknown(str(error)) from error
             raise
         self._end(served=True)
+        if self._catalog._is_crowded() and not self._catalog._turn.is_ours:
+            # Behind the losers, who else would find the winner ahead of them again.
+            self._catalog._turn.take(min(self._deadline.left, _LONGEST_TURN))
 
     def rollback(self) -> None:
         if not self._open:
@@ -343,9 +379,11 @@ class _SqliteTransaction(_SqliteSession):
         self._end(broken=broken)
 
     def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
-        rows = self.fetch(statement, parameters)
         self.rollback()
-        return rows
+        self._catalog._lost_at = time.monotonic()
+        self._catalog._turn.take(min(self._deadline.left, _LONGEST_TURN))
+        with self._catalog.session() as session:
+            return session.fetch(statement, parameters)
 
     def _end(self, *, broken: bool = False, served: bool = False) -> None:
         if self._open:

@@ -75,6 +75,7 @@ class Snapshot:
         self._committer = committer
         self._head = head
         self._state = state
+        self._oldest_live: Row | None = None
 
     def __repr__(self) -> str:
         return f"Snapshot({self._head.name!r}, version={self.version})"
@@ -134,17 +135,19 @@ class Snapshot:
     def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan) -> Any:
         if isinstance(plan, Nothing):
             return schema.empty_table()
-        queries = self._committer.catalog.queries
+        catalog = self._committer.catalog
+        queries = catalog.queries
         parameters: dict[str, Any] = {"table_id": self._state.table_id, "version": self.version}
         columns = ", ".join(f"f.{name}" for name in schema.names)
-        if isinstance(plan, Everything):
-            statement = queries.fill(all_rows, columns=columns)
-        else:
+        with catalog.session() as session:
+            if isinstance(plan, Everything):
+                return session.fetch_arrow(queries.fill(all_rows, columns=columns), parameters, schema, large=True)
             keys = KeyQuery(queries, plan)
+            if "oldest_live" in queries:
+                self._oldest_live = self._oldest_live or session.fetch(queries["oldest_live"], parameters)[0]
+                parameters["oldest"] = self._oldest_live[0] or 0
             statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)
-            parameters |= keys.parameters
-        with self._committer.catalog.session() as session:
-            return session.fetch_arrow(statement, parameters, schema)
+            return session.fetch_arrow(statement, parameters | keys.parameters, schema)
 
 
 def read_changes(committer: Committer, table_id: int, first: int, last: int) -> Changes:
