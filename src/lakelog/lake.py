@@ -138,6 +138,8 @@ class Lake:
         with CommitRecord(name, draft.description.operation) as record, _name_taken(name):
             transaction = committer.catalog.begin((), commit_id, committer.timeout)
             try:
+                if "lock_creation" in queries:
+                    transaction.execute(queries["lock_creation"], {})
                 taken, locations = transaction.fetch_each(
                     (queries["table_by_name"], {"name": name}), (queries["locations"], {})
                 )

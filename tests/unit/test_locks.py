@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lakelog.catalog.locks import FairLock, FileLock, Turn
+from lakelog.catalog.locks import FairLock, FileLock
+from lakelog.catalog.turns import Turn
 
 _PATIENCE = 20.0
 
@@ -155,14 +156,16 @@ class TestTurn:
             assert turn.is_ours
             turn.forget()
 
-    def test_ends_with_the_try_that_goes_past_its_time(self, path: Path) -> None:
+    def test_ends_after_a_few_tries_however_long_they_take(self, path: Path) -> None:
         turn, other = Turn(path), Turn(path)
         turn.take(_PATIENCE)
-        turn.try_begins()
-        time.sleep(0.02)
-        assert turn.is_ours
-        turn.try_ends()
-        assert not turn.is_ours
+        tries = 0
+        while turn.is_ours:
+            turn.try_begins()
+            time.sleep(0.02)
+            turn.try_ends()
+            tries += 1
+        assert 1 < tries < 10
         other.take(_PATIENCE)
         assert other.is_ours
         turn.forget()

@@ -6,16 +6,10 @@ import os
 import queue
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet, finalize
 
 from lakelog.errors import LakelogError
-
-_TURN = 0.004
-"""Seconds that a turn lasts: long enough for a few tries, since handing it over costs as much as one."""
-
-_PAUSE = 0.002
-"""Seconds after which a turn ends whose holder makes no try."""
 
 
 class FairLock:
@@ -43,21 +37,31 @@ class FairLock:
                 self._held = True
                 self.owner = me
                 return True
+            if timeout <= 0:
+                return False
             turn = threading.Lock()
             turn.acquire()
             self._arrivals += 1
             ticket = (max(self._arrivals, self._standing_back.pop(me, 0)), self._arrivals, turn)
             heapq.heappush(self._waiting, ticket)
-        if turn.acquire(timeout=max(timeout, 0)):
-            self.owner = me
-            return True
-        with self._guard, suppress(ValueError):
-            self._waiting.remove(ticket)
-            heapq.heapify(self._waiting)
-            return False
-        # The lock was handed over between the timeout and the guard: pass it on.
-        self.release()
+        try:
+            if turn.acquire(timeout=timeout):
+                self.owner = me
+                return True
+        except BaseException:
+            self._give_up(ticket)
+            raise
+        self._give_up(ticket)
         return False
+
+    def _give_up(self, ticket: tuple[int, int, threading.Lock]) -> None:
+        with self._guard:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+                heapq.heapify(self._waiting)
+                return
+        # The lock was handed over meanwhile: pass it on.
+        self.release()
 
     def release(self, *, served: bool = False) -> None:
         with self._guard:
@@ -72,187 +76,141 @@ class FairLock:
                 self._standing_back.clear()
 
 
+class Descriptor:
+    """A file that is open for its ``flock``. A forked child, which would share the lock, closes it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.number: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        _descriptors.add(self)
+
+    def lock(self) -> None:
+        if self.number is not None:
+            fcntl.flock(self.number, fcntl.LOCK_EX)
+
+    def try_lock(self) -> bool:
+        if self.number is None:
+            return False
+        try:
+            fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self) -> None:
+        if self.number is not None:
+            fcntl.flock(self.number, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        number, self.number = self.number, None
+        if number is not None:
+            os.close(number)
+
+
+_descriptors: WeakSet[Descriptor] = WeakSet()
+
+
+def _close_inherited() -> None:
+    for descriptor in list(_descriptors):
+        descriptor.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
 class FileLock:
-    """An exclusive ``flock`` between processes, which the kernel grants in order of arrival, with a timeout.
+    """An exclusive ``flock`` between processes, with a timeout.
 
     Not for several threads at once: a ``FairLock`` stands before it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor: int | None = None
+        self._descriptor: Descriptor | None = None
         self._waiter: _Waiter | None = None
 
     def try_acquire(self) -> bool:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if self._waiter is not None and self._waiter.pending:
             return False
-        return True
+        if self._descriptor is None or self._descriptor.number is None:
+            self._descriptor = Descriptor(self._path)
+        return self._descriptor.try_lock()
 
     def acquire(self, timeout: float) -> bool:
-        if not self.try_acquire():
+        if self.try_acquire():
+            return True
+        if self._waiter is None:
             assert self._descriptor is not None
-            self._waiter = self._waiter or _Waiter(self._descriptor)
-            if not self._waiter.wait(max(timeout, 0)):
-                self._waiter = self._descriptor = None
-                return False
-        return True
+            self._waiter = _Waiter(self._descriptor)
+            # Of a lake that nobody closes, too, the thread ends.
+            finalize(self, self._waiter.stop)
+        return self._waiter.wait(timeout)
 
     def release(self) -> None:
         if self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._descriptor.unlock()
 
     def forget(self) -> None:
-        """Closes the descriptor: at the end, or in a forked child, where it must not stay shared."""
+        """Closes the file: at the end, or in a forked child."""
         if self._waiter is not None:
             self._waiter.stop()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        elif self._descriptor is not None:
+            self._descriptor.close()
         self._waiter = self._descriptor = None
 
 
 class _Waiter:
     """A thread that waits for a ``flock``, which itself knows no timeout.
 
-    A wait that was given up ends as soon as the lock is granted, and gives it back at once.
+    A lock that is granted when nobody wants it any more is given back at once; who comes before that takes the place.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
+        self._process = os.getpid()
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._granted = threading.Semaphore(0)
         self._guard = threading.Lock()
-        self._given_up = False
+        self._wanted = False
+        self.pending = False
         threading.Thread(target=self._run, name="lakelog-flock", daemon=True).start()
 
     def wait(self, timeout: float) -> bool:
-        """Whether the lock was granted in time. If not, the waiter and its descriptor must not be used again."""
-        self._asked.put(True)
-        if self._granted.acquire(timeout=timeout):
-            return True
+        """Whether the lock was granted in time."""
         with self._guard:
-            self._given_up = not self._granted.acquire(blocking=False)
-            return not self._given_up
+            self._wanted = True
+            if not self.pending:
+                self.pending = True
+                self._asked.put(True)
+        try:
+            if self._granted.acquire(timeout=max(timeout, 0)):
+                return True
+        except BaseException:
+            if self._gives_up():
+                self._descriptor.unlock()
+            raise
+        return self._gives_up()
 
-    def stop(self) -> None:
-        self._asked.put(False)
-
-    def _run(self) -> None:
-        while self._asked.get():
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            with self._guard:
-                if self._given_up:
-                    os.close(self._descriptor)
-                    return
-                self._granted.release()
-
-
-class Turn:
-    """Whose turn it is among processes that lost a race for the same file: in order of arrival, for a few tries each.
-
-    Without it all of them learn of a new head at once, and all but one lose again. A turn ends after ``_TURN`` seconds,
-    or sooner if its holder makes no try for ``_PAUSE`` seconds. It is a courtesy, not a lock: whoever does not ask
-    is not held up, and nothing depends on it but speed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._asking = threading.Lock()
-        self._taker: _Taker | None = None
-
-    def take(self, timeout: float) -> None:
-        """Waits until it is this process's turn, or the time is over."""
-        # One thread at a time asks for the process: threads have their own order, by the fair lock.
-        if self._asking.acquire(blocking=False):
-            try:
-                self._taker = self._taker or _Taker(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-                if not self._taker.take(timeout):
-                    self._taker = None
-            finally:
-                self._asking.release()
-
-    @property
-    def is_ours(self) -> bool:
-        return self._taker is not None and self._taker.holds
-
-    def try_begins(self) -> None:
-        if (taker := self._taker) is not None:
-            taker.trying = True
-
-    def try_ends(self) -> None:
-        if (taker := self._taker) is not None:
-            taker.try_ends()
-
-    def forget(self) -> None:
-        """Closes what is open: at the end, or in a forked child."""
-        if self._taker is not None:
-            self._taker.stop()
-        self._taker = None
-
-
-class _Taker:
-    """A thread that waits for a ``flock`` and keeps it until it is told to let go, or until its process is idle."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._process = os.getpid()
-        self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._granted = threading.Semaphore(0)
-        self._last = self._end = 0.0
-        self.trying = False
-        self.holds = False
-        threading.Thread(target=self._run, name="lakelog-turn", daemon=True).start()
-
-    def take(self, timeout: float) -> bool:
-        """Whether it is our turn. If not, the taker ends by itself and must not be used again."""
-        if self.holds:
-            self._let_go()
-        self._words.put("take")
-        if self._granted.acquire(timeout=max(timeout, 0)):
-            return True
-        self.stop()
-        return False
-
-    def try_ends(self) -> None:
-        self.trying = False
-        self._last = time.monotonic()
-        if self.holds and self._last > self._end:
-            self._let_go()
+    def _gives_up(self) -> bool:
+        """Whether the lock came at the last moment."""
+        with self._guard:
+            self._wanted = False
+            return self._granted.acquire(blocking=False)
 
     def stop(self) -> None:
         if self._process == os.getpid():
-            self._words.put("stop")
-        else:
-            os.close(self._descriptor)
-
-    def _let_go(self) -> None:
-        self.holds = False
-        self._words.put("let go")
+            self._asked.put(False)
 
     def _run(self) -> None:
-        word = ""
-        while word != "stop":
-            word = self._words.get()
-            if word == "take":
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-                word = self._hold()
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-
-    def _hold(self) -> str:
-        """Returns when the turn is over, with what was said."""
-        self._last = time.monotonic()
-        self._end = self._last + _TURN
-        self.holds = True
-        self._granted.release()
-        while self.trying or time.monotonic() < self._last + _PAUSE:
-            with suppress(queue.Empty):
-                return self._words.get(timeout=_PAUSE)
-        self.holds = False
-        return ""
+        while self._asked.get():
+            self._descriptor.lock()
+            with self._guard:
+                self.pending = False
+                if self._wanted:
+                    self._wanted = False
+                    self._granted.release()
+                else:
+                    self._descriptor.unlock()
+        self._descriptor.close()
 
 
 class Deadline:

@@ -486,7 +486,7 @@ class _PostgresTransaction(_PostgresSession):
     def _end(self) -> None:
         if self._open:
             self._open = False
-            for table in self._tables:
+            for table in self._tables if self.waited else ():
                 self._catalog._holders.pop(table, None)
             self._catalog._pool.putconn(self._connection)
 

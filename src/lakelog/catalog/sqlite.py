@@ -22,9 +22,10 @@ import pyarrow as pa
 
 from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, make_directory, prepare
-from lakelog.catalog.locks import Deadline, FairLock, FileLock, Turn, refuse_own_wait
+from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
+from lakelog.catalog.turns import Turn
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 
 _OLDEST = 3_051_003
@@ -67,7 +68,7 @@ class SqliteCatalog(Catalog):
         self._process = os.getpid()
         self._writer = FairLock()
         self._file_lock = FileLock(self._path.with_name(self._path.name + "-lock"))
-        self._turn = Turn(self._path.with_name(self._path.name + "-turn"))
+        self._turn = Turn(self._path)
         self._lost_at = -_LONGEST_TURN
         self._idle: queue.LifoQueue[apsw.Connection | None] = queue.LifoQueue()
         for _ in range(self._pool_size):
@@ -105,22 +106,31 @@ class SqliteCatalog(Catalog):
         self._closed = True
         if os.getpid() != self._process:
             return
+        idle: list[apsw.Connection | None] = []
         with suppress(queue.Empty):
             while True:
-                connection = self._idle.get_nowait()
-                if connection is not None:
-                    connection.close()
+                idle.append(self._idle.get_nowait())
+        for connection in idle:
+            if connection is not None:
+                connection.close()
+            self._idle.put(None)
         self._file_lock.forget()
         self._turn.forget()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         connection = self._take(Deadline(self._timeout))
+        broken = True
         try:
             with _translated():
                 yield _SqliteSession(connection)
+            broken = False
+        except LakelogError:
+            broken = False
+            raise
         finally:
-            self._give_back(connection)
+            # A statement that was interrupted may be kept by its traceback, and holds what it read for ever.
+            self._give_back(connection, broken=broken)
 
     def begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
@@ -234,26 +244,47 @@ class SqliteCatalog(Catalog):
     def _try_lock(self) -> bool:
         if not self._writer.acquire(0):
             return False
-        if not self._file_lock.try_acquire():
-            self._writer.release()
-            return False
-        return True
+        locked = False
+        try:
+            with self._lock_file():
+                locked = self._file_lock.try_acquire()
+        finally:
+            if not locked:
+                self._writer.release()
+        return locked
 
     def _lock(self, deadline: Deadline) -> None:
         if not self._writer.acquire(deadline.left):
             raise LakelogTimeoutError(f"the write lock of {self._path}, held by another thread", deadline.seconds)
-        if not self._file_lock.acquire(deadline.left):
-            self._writer.release()
+        locked = False
+        try:
+            with self._lock_file():
+                locked = self._file_lock.acquire(deadline.left)
+        finally:
+            if not locked:
+                self._writer.release()
+        if not locked:
             raise LakelogTimeoutError(f"the write lock of {self._path}, held by another process", deadline.seconds)
 
+    @contextmanager
+    def _lock_file(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            raise DatabaseError(f"cannot lock {self._path} by the file {self._path}-lock", None, str(error)) from error
+
     def _unlock(self, *, served: bool = False) -> None:
+        self._turn.try_ends()
         self._file_lock.release()
         self._writer.release(served=served)
-        self._turn.try_ends()
 
     def _is_crowded(self) -> bool:
-        """Whether a race was lost a moment ago."""
+        """Whether a race was lost a moment ago, or others wait for their turn."""
         return time.monotonic() - self._lost_at < _LONGEST_TURN
+
+    def _wait_for_turn(self, deadline: Deadline) -> None:
+        if self._turn.take(min(deadline.left, _LONGEST_TURN)):
+            self._lost_at = time.monotonic()
 
     def _leave_parent(self) -> None:
         """Closes what a forked child inherited of this file, before the child opens it.
@@ -323,10 +354,12 @@ class _SqliteTransaction(_SqliteSession):
         return [self.fetch(statement, parameters) for statement, parameters in queries]
 
     def execute(self, statement: str, parameters: Parameters) -> None:
+        assert self._locked, "a lost race writes nothing"
         with _translated():
             self._connection.execute(statement, _bound(parameters))
 
     def insert(self, table: str, rows: Rows) -> None:
+        assert self._locked, "a lost race writes nothing"
         statement = _INSERTS[table]
         last: Row = ()
 
@@ -365,7 +398,7 @@ class _SqliteTransaction(_SqliteSession):
         self._end(served=True)
         if self._catalog._is_crowded() and not self._catalog._turn.is_ours:
             # Behind the losers, who else would find the winner ahead of them again.
-            self._catalog._turn.take(min(self._deadline.left, _LONGEST_TURN))
+            self._catalog._wait_for_turn(self._deadline)
 
     def rollback(self) -> None:
         if not self._open:
@@ -381,7 +414,7 @@ class _SqliteTransaction(_SqliteSession):
     def give_up(self, statement: str, parameters: Parameters) -> list[Row]:
         self.rollback()
         self._catalog._lost_at = time.monotonic()
-        self._catalog._turn.take(min(self._deadline.left, _LONGEST_TURN))
+        self._catalog._wait_for_turn(self._deadline)
         with self._catalog.session() as session:
             return session.fetch(statement, parameters)
 

@@ -225,9 +225,9 @@ class Draft:
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST + 1:
         return []
-    return [Violation(name, f"expected an integer, got {describe(value)}")]
+    return [Violation(name, f"expected an integer of 64 bits, got {describe(value)}")]
 
 
 def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:

@@ -114,7 +114,7 @@ class FewFiles:
         key: tuple[int, int, int], add: AddFile, stats: Mapping[str, Any], count: int | None, metadata: TableMetadata
     ) -> Iterator[Row]:
         table_id, version, ordinal = key
-        lows, highs, nulls = stats.get("minValues", {}), stats.get("maxValues", {}), stats.get("nullCount", {})
+        lows, highs, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
         known = bool(lows or highs or nulls)
         if not known:
             name, span, min_num, min_text = WITHOUT_STATISTICS

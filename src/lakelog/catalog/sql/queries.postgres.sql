@@ -20,6 +20,10 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
 
+-- name: lock_creation
+-- One creator at a time: whether two locations overlap is no unique index's business.
+SELECT pg_advisory_xact_lock(hashtextextended('lakelog create', 'dl_tables'::regclass::oid::bigint))
+
 -- name: live_path
 -- The live row of the one path that a commit touches.
 SELECT path, version, ordinal, deletion_vector FROM dl_add_files

@@ -21,6 +21,8 @@ INFINITY = math.inf
 _EXACT = 2.0**53
 _TOLD_APART = 15
 """Digits of a decimal that a double always tells apart."""
+_LONGEST_NUMBER = 307
+"""The exponent of the largest number that a double holds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY_MICROSECONDS = 86_400_000_000
@@ -75,8 +77,11 @@ def kind_of(arrow_type: Any) -> Kind | None:
     return None
 
 
-def bounds_of(kind: Kind, low: Any, high: Any, null_count: int | None, rows: int | None) -> Bounds:
+def bounds_of(kind: Kind, low: Any, high: Any, null_count: Any, rows: int | None) -> Bounds:
     """Bounds from the values of Delta statistics: JSON numbers, booleans and strings, or None where there is none."""
+    if type(null_count) is not int:
+        # Of a struct, which this column once was or will be.
+        null_count = None
     if rows is not None and null_count == rows:
         return Bounds(-1.0, 0.0, "", 0.0, None, null_count)
     if kind is Kind.TEXT:
@@ -100,6 +105,8 @@ def partition_bounds(kind: Kind, value: str | None, rows: int | None) -> Bounds 
         return Bounds(-1.0, 0.0, "", 0.0, None, rows)
     if kind is Kind.TEXT:
         return _text_bounds(value, value, 0)
+    if kind in FLOATS and value == "NaN":
+        return Bounds(number_span(-INFINITY, INFINITY), -INFINITY, "", INFINITY, None, 0)
     pair = number(kind, _from_partition_text(kind, value))
     if pair is None:
         return None
@@ -189,10 +196,14 @@ def _from_partition_text(kind: Kind, text: str) -> Any:
         return {"true": True, "false": False}.get(text.lower())
     if kind in (Kind.DATE, Kind.TIMESTAMP):
         return text
+    if kind in FLOATS and text in ("Infinity", "-Infinity"):
+        return float(text)
     try:
         value = Decimal(text)
     except InvalidOperation:
-        return float(text) if kind in FLOATS and text in ("NaN", "Infinity", "-Infinity") else None
+        return None
+    if not value.is_finite() or value.adjusted() > _LONGEST_NUMBER:
+        return None
     if kind is Kind.INTEGER:
         return int(value) if value == value.to_integral_value() else None
     return float(value) if kind in FLOATS else value
