@@ -20,10 +20,13 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake, connect
 from lakelog.log.commit import CommitResult
+from lakelog.log.evolution import SchemaVersion, WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
+from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Changes, Commit, Snapshot
 from lakelog.log.transaction import TransactionManager, TxContext
 from lakelog.log.writer import SqlTxnLogWriter
+from lakelog.schema.changes import SchemaChange
 
 __all__ = [
     "AddFiles",
@@ -38,12 +41,15 @@ __all__ = [
     "Dataset",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "FileGroup",
     "Lake",
     "LakelogError",
     "LakelogTimeoutError",
     "RemoveFiles",
     "RowGroup",
+    "SchemaChange",
     "SchemaMismatchError",
+    "SchemaVersion",
     "Snapshot",
     "SqlTxnLogWriter",
     "TransactionManager",
@@ -52,6 +58,7 @@ __all__ = [
     "VersionConflict",
     "VersionNotFoundError",
     "Violation",
+    "WritePlan",
     "actions",
     "connect",
 ]

@@ -1,10 +1,23 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
+from lakelog.log.commit import CommitResult
+from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
+from lakelog.schema.alter import (
+    Layout,
+    add_column,
+    drop_column,
+    make_nullable,
+    rename_column,
+    set_comment,
+    widen_column,
+)
+from lakelog.schema.merge import MergeOptions
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -73,6 +86,71 @@ class Dataset:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
         return read_changes(self._committer, self.id, from_version, last)
+
+    def schema(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Any:
+        """The Arrow schema at the head, at a version of the table, or as it was at a time."""
+        return self.snapshot(version, timestamp).schema
+
+    def schema_history(self) -> list[SchemaVersion]:
+        """The schemas that the table has had, newest first, with what changed and by which commit."""
+        with self._committer.catalog.session() as session:
+            self._committer.head(session, self.id)
+            rows = session.fetch(self._committer.catalog.queries["schema_history"], {"table_id": self.id})
+        return [SchemaVersion.of(row) for row in rows]
+
+    def plan_write(
+        self,
+        schema: Any,
+        *,
+        schema_merge: bool = False,
+        promote_types: bool = True,
+        promote_to_string: bool = False,
+        version: int | None = None,
+    ) -> WritePlan:
+        """What it takes to write data of this schema (Arrow's or Spark's) on top of the head, or of a version.
+
+        By default nothing may change the table's schema. ``schema_merge`` lets a write add columns and make them
+        nullable, ``promote_types`` with it widen them without loss, ``promote_to_string`` with it turn columns into
+        strings where nothing else holds both sides. Raises ``SchemaMismatchError`` with every difference that is not
+        allowed. Nothing is written: commit the plan's actions together with the files, and replace those that it says
+        must be rewritten.
+        """
+        return plan_write(self.snapshot(version), schema, MergeOptions(schema_merge, promote_types, promote_to_string))
+
+    def add_column(self, name: str, type: Any, *, comment: str | None = None) -> CommitResult | None:
+        """Adds a nullable column of an Arrow type, at the end of the table or of the struct that ``a.b`` names."""
+        parameters = {"columns": [{"column": name, "type": str(type), "comment": comment}]}
+        return self._alter("ADD COLUMNS", parameters, lambda table: add_column(table, name, type, comment=comment))
+
+    def widen_column(self, name: str, type: Any) -> CommitResult | None:
+        """Gives a column a type that holds more, as Delta's type widening allows. No file is rewritten."""
+        parameters = {"column": name, "type": str(type)}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: widen_column(table, name, type))
+
+    def make_nullable(self, name: str) -> CommitResult | None:
+        """Drops NOT NULL from a column."""
+        parameters = {"column": name, "nullable": True}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: make_nullable(table, name))
+
+    def set_comment(self, name: str, comment: str | None) -> CommitResult | None:
+        """Sets a column's comment, or with None removes it."""
+        parameters = {"column": name, "comment": comment}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: set_comment(table, name, comment))
+
+    def rename_column(self, name: str, new_name: str) -> CommitResult | None:
+        """Gives a column another name, ``new_name`` being its last part. Switches Delta's column mapping on."""
+        parameters = {"oldColumnPath": name, "newColumnPath": new_name}
+        return self._alter("RENAME COLUMN", parameters, lambda table: rename_column(table, name, new_name))
+
+    def drop_column(self, name: str) -> CommitResult | None:
+        """Drops a column from the head on; older versions still have it. Switches Delta's column mapping on."""
+        return self._alter("DROP COLUMNS", {"columns": [name]}, lambda table: drop_column(table, name))
+
+    def _alter(
+        self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]
+    ) -> CommitResult | None:
+        """One commit, or None if there is nothing to change."""
+        return alter(self._committer, self.id, operation, parameters, change)
 
     def _check(self, version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):

@@ -26,13 +26,13 @@ from lakelog.errors import (
 )
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
+from lakelog.log.evolution import MIRROR
 from lakelog.log.state import Head
-from lakelog.log.validation.features import lowest_protocol
+from lakelog.log.validation.features import needed_features, raised_protocol
 from lakelog.log.validation.text import name_problem
 from lakelog.schema import to_delta_json
+from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
 from lakelog.telemetry import CommitRecord, observe_pool
-
-_MIRROR = "lakelog.mirror"
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -113,10 +113,11 @@ class Lake:
             raise ValidationError("partition_by", [Violation("partition_by", message)])
         configuration = dict(properties or {})
         if mirror is not True:
-            configuration[_MIRROR] = str(mirror).lower()
+            configuration[MIRROR] = str(mirror).lower()
+        schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configuration)
         metadata = Metadata(
             id=str(uuid.uuid4()),
-            schema_string=to_delta_json(schema),
+            schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),
             partition_columns=tuple(partition_by),
             configuration=configuration,
             name=name,
@@ -125,7 +126,7 @@ class Lake:
         )
         parameters = {"partitionBy": list(partition_by), "properties": configuration}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
-        draft = Draft(0, -1, [lowest_protocol(schema), metadata], created)
+        draft = Draft(0, -1, [raised_protocol(None, needed_features(schema, configuration)), metadata], created)
         problems = draft.settle(None)
         if problems:
             raise ValidationError(f"dataset {name!r}", problems)

@@ -4,14 +4,17 @@ import itertools
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakelog.actions import Protocol
 from lakelog.log.validation.features import (
     FEATURES,
     LAKELOG_FEATURE,
     implied_features,
-    lowest_protocol,
+    needed_features,
     protocol_problems,
+    raised_protocol,
     supported_features,
     upgrade_problems,
 )
@@ -165,7 +168,137 @@ def test_an_upgrade_that_loses_something_is_refused(current: Protocol, new: Prot
 
 
 def test_a_local_time_anywhere_in_the_schema_needs_its_feature() -> None:
-    nested = pa.list_(pa.struct([("at", pa.timestamp("us"))]))
-    assert lowest_protocol(pa.schema([("a", nested)])).reader_features == ("timestampNtz",)
-    assert protocol_problems(lowest_protocol(pa.schema([("a", nested)]))) == []
-    assert lowest_protocol(pa.schema([("a", pa.timestamp("us", "UTC"))])).min_reader_version == 1
+    nested = pa.schema([("a", pa.list_(pa.struct([("at", pa.timestamp("us"))])))])
+    protocol = raised_protocol(None, needed_features(nested, {}))
+    assert protocol.reader_features == ("timestampNtz",)
+    assert protocol_problems(protocol) == []
+    zoned = pa.schema([("a", pa.timestamp("us", "UTC"))])
+    assert raised_protocol(None, needed_features(zoned, {})).min_reader_version == 1
+
+
+def in_a_map(metadata: dict[str, str]) -> pa.Schema:
+    """A column with metadata, deep inside."""
+    column = pa.field("x", pa.int8(), metadata=metadata)
+    return pa.schema([("m", pa.map_(pa.string(), pa.list_(pa.struct([column]))))])
+
+
+@pytest.mark.parametrize(
+    ("schema", "configuration", "expected"),
+    [
+        (in_a_map({}), {}, ""),
+        (in_a_map({"comment": "x"}), {"delta.appendOnly": "false", "delta.columnMapping.mode": "none"}, ""),
+        (pa.schema([("a", pa.map_(pa.timestamp("us"), pa.int8()))]), {}, "timestampNtz"),
+        (in_a_map({"delta.typeChanges": "json:[]"}), {}, "typeWidening"),
+        (in_a_map({"delta.invariants": "x > 3"}), {}, "invariants"),
+        (in_a_map({"delta.generationExpression": "y"}), {}, "generatedColumns"),
+        (in_a_map({"delta.identity.start": "json:1"}), {}, "identityColumns"),
+        (in_a_map({"CURRENT_DEFAULT": "1"}), {}, "allowColumnDefaults"),
+        (in_a_map({}), {"delta.enableTypeWidening": "true"}, "typeWidening"),
+        (in_a_map({}), {"delta.columnMapping.mode": "name"}, "columnMapping"),
+        (in_a_map({}), {"delta.columnMapping.mode": "id"}, "columnMapping"),
+        (in_a_map({}), {"delta.appendOnly": "TRUE"}, "appendOnly"),
+        (in_a_map({}), {"delta.enableChangeDataFeed": "true"}, "changeDataFeed"),
+        (in_a_map({}), {"delta.enableDeletionVectors": "true"}, "deletionVectors"),
+        (in_a_map({}), {"delta.enableInCommitTimestamps": "true"}, "inCommitTimestamp"),
+        (in_a_map({}), {"delta.enableRowTracking": "true"}, "rowTracking"),
+        (in_a_map({}), {"delta.checkpointPolicy": "v2"}, "v2Checkpoint"),
+        (in_a_map({}), {"delta.checkpointPolicy": "classic"}, ""),
+        (in_a_map({}), {"delta.constraints.c": "x > 3", "delta.appendOnly": "true"}, "appendOnly checkConstraints"),
+    ],
+)
+def test_what_a_table_makes_use_of_needs_its_feature(
+    schema: pa.Schema, configuration: dict[str, str], expected: str
+) -> None:
+    assert needed_features(schema, configuration) == set(expected.split())
+
+
+ICEBERG = ["icebergCompatV3", "columnMapping", "rowTracking", "domainMetadata"]
+
+
+@pytest.mark.parametrize(
+    ("current", "needed", "expected"),
+    [
+        (None, [], protocol(1, 2)),
+        (None, ["appendOnly"], protocol(1, 2)),
+        (None, ["checkConstraints"], protocol(1, 3)),
+        (None, ["columnMapping"], protocol(2, 5)),
+        (protocol(1, 1), ["invariants"], protocol(1, 2)),
+        (protocol(1, 4), ["columnMapping"], protocol(2, 5)),
+        (protocol(1, 6), ["columnMapping"], protocol(2, 6)),
+        (protocol(1, 4), ["inCommitTimestamp"], protocol(1, 7, writers=[*LEGACY_4, "inCommitTimestamp"])),
+        (
+            protocol(2, 5),
+            ["rowTracking"],
+            protocol(2, 7, writers=[*LEGACY_4, "columnMapping", "domainMetadata", "rowTracking"]),
+        ),
+        (
+            protocol(2, 5),
+            ["typeWidening"],
+            protocol(3, 7, ["columnMapping", "typeWidening"], [*LEGACY_4, "columnMapping", "typeWidening"]),
+        ),
+        (
+            None,
+            ["timestampNtz"],
+            protocol(3, 7, ["timestampNtz"], ["appendOnly", "invariants", "timestampNtz"]),
+        ),
+        (
+            protocol(1, 7, writers=["telepathy"]),
+            ["columnMapping"],
+            protocol(2, 7, writers=["telepathy", "columnMapping"]),
+        ),
+        (protocol(1, 7, writers=[]), ["checkConstraints"], protocol(1, 7, writers=["checkConstraints"])),
+        (
+            protocol(3, 7, ["deletionVectors"], ["deletionVectors", "appendOnly"]),
+            ["columnMapping", "appendOnly"],
+            protocol(3, 7, ["deletionVectors", "columnMapping"], ["deletionVectors", "appendOnly", "columnMapping"]),
+        ),
+        (
+            protocol(2, 7, writers=["columnMapping"]),
+            ["deletionVectors"],
+            protocol(3, 7, ["columnMapping", "deletionVectors"], ["columnMapping", "deletionVectors"]),
+        ),
+    ],
+)
+def test_a_protocol_is_raised_no_further_than_needed(
+    current: Protocol | None, needed: list[str], expected: Protocol
+) -> None:
+    assert raised_protocol(current, frozenset(needed)) == expected
+
+
+def test_a_raised_protocol_has_what_its_features_need() -> None:
+    assert supported_features(raised_protocol(None, frozenset({"icebergCompatV3"}))) >= {*ICEBERG}
+
+
+@pytest.mark.parametrize(
+    "current",
+    [protocol(2, 5), protocol(2, 7, writers=["columnMapping"]), protocol(3, 7, ["columnMapping"], ["columnMapping"])],
+)
+def test_a_protocol_that_has_everything_stays(current: Protocol) -> None:
+    assert raised_protocol(current, frozenset({"columnMapping"})) is current
+
+
+def test_a_preview_stands_for_its_feature() -> None:
+    preview = protocol(3, 7, ["typeWidening-preview"], ["typeWidening-preview"])
+    assert raised_protocol(preview, frozenset({"typeWidening"})) is preview
+
+
+SOUND = [
+    protocol(1, 1),
+    protocol(1, 2),
+    protocol(1, 4),
+    protocol(2, 5),
+    protocol(2, 6),
+    protocol(1, 7, writers=["appendOnly", LAKELOG_FEATURE]),
+    protocol(2, 7, writers=["columnMapping"]),
+    protocol(3, 7, ["deletionVectors"], ["deletionVectors"]),
+]
+
+
+@given(st.sampled_from([None, *SOUND]), st.frozensets(st.sampled_from([*FEATURES]), max_size=5))
+def test_raising_is_a_sound_upgrade_to_a_sound_protocol(current: Protocol | None, needed: frozenset[str]) -> None:
+    raised = raised_protocol(current, needed)
+    known = supported_features(raised)
+    assert protocol_problems(raised) == []
+    assert all(name in known or f"{name}-preview" in known for name in needed)
+    assert upgrade_problems(current or protocol(1, 2), raised) == []
+    assert raised_protocol(raised, needed) is raised

@@ -28,6 +28,7 @@ from lakelog.log.validation.actions import check_actions
 from lakelog.log.validation.features import upgrade_problems
 from lakelog.log.validation.row_groups import validate_row_groups
 from lakelog.schema import to_bytes
+from lakelog.schema.changes import changes_between
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 FEW = 200
@@ -187,8 +188,11 @@ class Draft:
         if self.new_metadata is not None:
             yield "dl_metadata_updates", [_metadata_row(table_id, version, self.metadata)]
             if state is None or state.metadata.schema_version != self.metadata.schema_version:
-                schema = to_bytes(self.metadata.schema)
-                yield "schema_versions", [(table_id, self.metadata.schema_version, schema, version, None)]
+                schema, changes = self.metadata.schema, None
+                if state is not None:
+                    found = changes_between(state.metadata.schema, schema)
+                    changes = encode_json({"changes": [change.to_dict() for change in found]})
+                yield "schema_versions", [(table_id, self.metadata.schema_version, to_bytes(schema), version, changes)]
         if self.new_protocol is not None:
             yield "dl_protocol_updates", [_protocol_row(table_id, version, self.new_protocol)]
         if self.txns:

@@ -18,8 +18,9 @@ from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
 from lakelog.log.pruning.predicate import Everything, Nothing
 from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
+from lakelog.log.reading import FileGroup, file_groups
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
-from lakelog.schema import leaf_columns
+from lakelog.schema import from_bytes, leaf_columns
 
 FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 """What ``Snapshot.files`` gives: the version and ordinal that name a file, and everything that the log says of it."""
@@ -74,7 +75,7 @@ class Snapshot:
     def __init__(self, committer: Committer, head: Head, state: TableState) -> None:
         self._committer = committer
         self._head = head
-        self._state = state
+        self.state = state
         self._oldest_live: Row | None = None
 
     def __repr__(self) -> str:
@@ -82,25 +83,43 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        return self._state.version
+        return self.state.version
 
     @property
     def schema(self) -> Any:
         """The Arrow schema."""
-        return self._state.metadata.schema
+        return self.state.metadata.schema
 
     @property
     def metadata(self) -> Metadata:
-        return self._state.metadata.action
+        return self.state.metadata.action
 
     @property
     def protocol(self) -> Protocol:
-        return self._state.protocol
+        return self.state.protocol
 
     def files(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``."""
         schema = _selected(FILE_SCHEMA, columns)
         return self._fetch("live_files", "kept_files", schema, self._plan(where))
+
+    def file_groups(self, where: str | None = None) -> list[FileGroup]:
+        """The same files by how they are to be read, since they may have been written under other schemas."""
+        metadata = self.state.metadata
+        return self.file_groups_as(metadata.schema, metadata.physical, self.files(where))
+
+    def file_groups_as(self, schema: Any, physical: Any, files: Any) -> list[FileGroup]:
+        """The files by how they are to be read as another schema, which has these names in files."""
+        versions = pc.unique(files.column("schema_version")).to_pylist()
+        current = self.state.metadata
+        known = {current.schema_version: current.schema}
+        if any(version not in known for version in versions):
+            catalog = self._committer.catalog
+            key = {"table_id": self.state.table_id, "version": max(versions)}
+            with catalog.session() as session:
+                rows = session.fetch(catalog.queries["schemas"], key)
+            known |= {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
+        return file_groups(files, schema, physical, {version: known[version] for version in versions})
 
     def row_groups(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
@@ -108,13 +127,13 @@ class Snapshot:
         plan = self._plan(where)
         table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan)
         if not isinstance(plan, Everything | Nothing) and table.num_rows:
-            table = table.filter(matching(table.column("stats"), plan, self._state.metadata))
+            table = table.filter(matching(table.column("stats"), plan, self.state.metadata))
         return table.select(schema.names)
 
     def _plan(self, where: str | None) -> Plan:
         if where is None:
             return Everything()
-        metadata = self._state.metadata
+        metadata = self.state.metadata
         names = {leaf.name: leaf.type for leaf in leaf_columns(metadata.schema)}
         names |= {field.name: field.type for field in metadata.schema if field.name not in names}
         predicate = parse(where, names)
@@ -128,7 +147,7 @@ class Snapshot:
         with self._committer.catalog.session() as session:
             rows = session.fetch(
                 self._committer.catalog.queries["metadata_history"],
-                {"table_id": self._state.table_id, "version": self.version},
+                {"table_id": self.state.table_id, "version": self.version},
             )
         return [read_metadata(row) for row in rows]
 
@@ -137,7 +156,7 @@ class Snapshot:
             return schema.empty_table()
         catalog = self._committer.catalog
         queries = catalog.queries
-        parameters: dict[str, Any] = {"table_id": self._state.table_id, "version": self.version}
+        parameters: dict[str, Any] = {"table_id": self.state.table_id, "version": self.version}
         columns = ", ".join(f"f.{name}" for name in schema.names)
         with catalog.session() as session:
             if isinstance(plan, Everything):

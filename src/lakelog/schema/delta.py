@@ -81,6 +81,14 @@ def from_delta_json(text: str, *, column_mapping: bool = False) -> pa.Schema:
     return pa.schema(list(arrow_type))
 
 
+def to_delta_type(kind: pa.DataType) -> Any:
+    """A type that a table can hold as it stands in a schema string: a name, or an object if it is nested."""
+    checks = Checks(column_mapping=True)
+    value = _type_to_json(kind, (), 0, checks)
+    checks.finish()
+    return value
+
+
 def _struct_to_json(fields: Iterable[pa.Field], path: Path, depth: int, checks: Checks) -> dict[str, Any]:
     named = [(_name(field, path, checks), field) for field in fields]
     checks.names(path, [name for name, _ in named])

@@ -82,9 +82,16 @@ FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDE
 SELECT version, min_reader_version, min_writer_version, reader_features, writer_features, extra
 FROM dl_protocol_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC LIMIT 1
 
--- name: schema_version
--- One Arrow schema.
-SELECT arrow_schema FROM schema_versions WHERE table_id = $table_id AND version = $version
+-- name: schemas
+-- A table's Arrow schemas up to one of them.
+SELECT version, arrow_schema FROM schema_versions WHERE table_id = $table_id AND version <= $version
+
+-- name: schema_history
+-- A table's Arrow schemas, newest first, with the commits that brought them.
+SELECT s.version, s.arrow_schema, s.introduced_by, s.merge, v.committed_at, v.operation,
+       CAST(v.commit_id AS VARCHAR) AS commit_id
+FROM schema_versions s JOIN dl_table_versions v ON v.table_id = s.table_id AND v.version = s.introduced_by
+WHERE s.table_id = $table_id ORDER BY s.version DESC
 
 -- name: version_at_time
 -- The last version committed at or before a time.

@@ -6,11 +6,13 @@ module judges protocols as values. Whether Lakelog can itself do what a feature 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lakelog.actions import Protocol
+from lakelog.schema import widening
+from lakelog.schema.mapping import children, columns, is_mapped
 
 FEATURE_READER_VERSION = 3
 FEATURE_WRITER_VERSION = 7
@@ -76,6 +78,32 @@ FEATURES: Mapping[str, TableFeature] = {
     )
 }
 
+_CONSTRAINT = "delta.constraints."
+_BY_PROPERTY = {
+    "delta.appendOnly": "appendOnly",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableIcebergCompatV3": "icebergCompatV3",
+    "delta.enableIcebergWriterCompatV1": "icebergWriterCompatV1",
+    "delta.enableIcebergWriterCompatV3": "icebergWriterCompatV3",
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+    "delta.enableMaterializePartitionColumnsFeature": "materializePartitionColumns",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableVariantShredding": "variantShredding",
+    widening.ENABLED: widening.FEATURE,
+}
+"""What a table property needs when it is true."""
+_BY_FIELD = {
+    b"delta.invariants": "invariants",
+    b"delta.generationExpression": "generatedColumns",
+    b"delta.identity.": "identityColumns",
+    b"delta.typeChanges": widening.FEATURE,
+    b"CURRENT_DEFAULT": "allowColumnDefaults",
+}
+"""What the metadata of a column needs that has a key which begins so."""
+
 
 def implied_features(protocol: Protocol) -> frozenset[str]:
     """The features that a protocol's versions stand for without naming them; none where the writers' are listed."""
@@ -118,21 +146,69 @@ def protocol_problems(protocol: Protocol) -> list[str]:
     return problems
 
 
-def lowest_protocol(schema: pa.Schema) -> Protocol:
-    """The lowest protocol that is true for a new table of this schema."""
+def needed_features(schema: pa.Schema, configuration: Mapping[str, str]) -> frozenset[str]:
+    """The features that a table of this schema and these properties makes use of."""
+    keys = {key for column in columns(schema) for key in column.metadata or ()}
+    needed = {feature for prefix, feature in _BY_FIELD.items() if any(key.startswith(prefix) for key in keys)}
+    needed |= {feature for name, feature in _BY_PROPERTY.items() if configuration.get(name, "").lower() == "true"}
+    if any(name.lower().startswith(_CONSTRAINT) for name in configuration):
+        needed.add("checkConstraints")
+    if configuration.get("delta.checkpointPolicy") == "v2":
+        needed.add("v2Checkpoint")
+    if is_mapped(configuration):
+        needed.add("columnMapping")
     if any(_holds_local_time(field.type) for field in schema):
-        features = ("timestampNtz",)
-        legacy = ("appendOnly", "invariants")
-        return Protocol(
-            min_reader_version=3, min_writer_version=7, reader_features=features, writer_features=legacy + features
+        needed.add("timestampNtz")
+    return frozenset(needed)
+
+
+def raised_protocol(current: Protocol | None, needed: frozenset[str]) -> Protocol:
+    """The lowest protocol that has all that the current one has, and the needed features with what these need.
+
+    None stands for a new table. Versions that imply features are kept as long as they can say it all. A feature whose
+    preview the table has is not added, since clients that know only the preview would lose the table.
+    """
+    base = current or Protocol(min_reader_version=1, min_writer_version=2)
+    supported = supported_features(base)
+    missing = _with_needs(name for name in needed if supported.isdisjoint({name, f"{name}-preview"})) - supported
+    if not missing:
+        return base
+    added = [feature for feature in FEATURES.values() if feature.name in missing]
+    if base.min_writer_version < FEATURE_WRITER_VERSION and all(feature.legacy_writer for feature in added):
+        return replace(
+            base,
+            min_reader_version=max([base.min_reader_version, *(feature.legacy_reader or 0 for feature in added)]),
+            min_writer_version=max([base.min_writer_version, *(feature.legacy_writer or 0 for feature in added)]),
         )
-    return Protocol(min_reader_version=1, min_writer_version=2)
+    return _listed(base, supported | missing)
+
+
+def _with_needs(names: Iterable[str]) -> frozenset[str]:
+    """The features, with what they need, and what that needs."""
+    found = frozenset(names)
+    needs = found.union(*(FEATURES[name].needs for name in found))
+    return found if needs == found else _with_needs(needs)
+
+
+def _listed(base: Protocol, names: frozenset[str]) -> Protocol:
+    """A protocol that lists these features, those that were listed before first, at or above the base's versions."""
+    writers = tuple(dict.fromkeys((*(base.writer_features or ()), *(name for name in FEATURES if name in names))))
+    readers = [FEATURES[name] for name in writers if name in FEATURES and FEATURES[name].reader]
+    version = max([base.min_reader_version, *(f.legacy_reader or FEATURE_READER_VERSION for f in readers)])
+    named = dict.fromkeys((*(base.reader_features or ()), *(feature.name for feature in readers)))
+    return replace(
+        base,
+        min_reader_version=version,
+        min_writer_version=FEATURE_WRITER_VERSION,
+        reader_features=tuple(named) if version >= FEATURE_READER_VERSION else None,
+        writer_features=writers,
+    )
 
 
 def _holds_local_time(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_local_time(kind.field(index).type) for index in range(kind.num_fields))
-    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+    if pa.types.is_timestamp(kind):
+        return bool(kind.tz is None)
+    return any(_holds_local_time(child.type) for child in children(kind))
 
 
 def upgrade_problems(current: Protocol, new: Protocol) -> list[str]:

@@ -1,0 +1,194 @@
+"""How a table's schema changes: as far as a write needs and may, or as somebody asks for."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import Action, Metadata
+from lakelog.catalog.base import Row
+from lakelog.errors import SchemaMismatchError, ValidationError, Violation
+from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.draft import Description, Draft
+from lakelog.log.reading import FileGroup
+from lakelog.log.snapshot import Snapshot, moment
+from lakelog.log.state import TableState
+from lakelog.log.validation.features import needed_features, raised_protocol
+from lakelog.schema import from_bytes, to_delta_json
+from lakelog.schema.alter import Layout
+from lakelog.schema.changes import SchemaChange, changes_between
+from lakelog.schema.mapping import is_mapped, name_new_columns, physical_schema
+from lakelog.schema.merge import MergeOptions, merge
+from lakelog.schema.normalize import normalize
+from lakelog.schema.projection import Parts, project, renamed
+from lakelog.schema.widening import ENABLED
+
+MIRROR = "lakelog.mirror"
+"""The table property that says whether Delta's log is written, too: ``false``, ``fenced``, or absent for yes."""
+
+_log = logging.getLogger("lakelog.schema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritePlan:
+    """How data of one schema goes into a table, decided before its first file is written."""
+
+    base_version: int
+    """The version that the plan was made for: commit its actions as the next one."""
+    schema: Any
+    """The table's Arrow schema once the write is committed."""
+    changes: tuple[SchemaChange, ...]
+    """What of it is new. Empty if the schema stays as it is."""
+    actions: tuple[Action, ...]
+    """What to commit together with the files."""
+    incoming: Any
+    """The schema of the incoming data, in the types that a table can hold."""
+    physical: Any
+    """``schema`` by the names that files use."""
+
+    rewrites: tuple[FileGroup, ...] = ()
+    """Files that the same commit must replace by their rows under ``schema``: Delta could not read them as text."""
+
+    @cached_property
+    def columns(self) -> Parts:
+        """The columns of a data file out of the incoming ones."""
+        return renamed(project(list(self.incoming), list(self.schema)), list(self.physical))
+
+    @property
+    def promoted(self) -> tuple[str, ...]:
+        """Columns that become strings."""
+        return tuple(change.path for change in self.changes if change.what == "promoted")
+
+    def conform(self, data: pa.Table) -> pa.Table:
+        """The data as the files must hold it: converted, in the table's order, null where a column is missing.
+
+        Raises ``SchemaMismatchError`` for values that do not fit and for nulls in columns that are NOT NULL.
+        """
+        from lakelog.schema.convert import apply, null_problems
+
+        table = apply(self.columns, data)
+        problems = null_problems(table)
+        if problems:
+            raise SchemaMismatchError("values of the incoming data", problems)
+        return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersion:
+    """An entry of a table's schema history."""
+
+    version: int
+    """Counts the schemas, not the commits."""
+    schema: Any
+    introduced_by: int
+    """The table's version that brought it."""
+    timestamp: datetime
+    operation: str
+    commit_id: str
+    changes: tuple[SchemaChange, ...]
+
+    @classmethod
+    def of(cls, row: Row) -> "SchemaVersion":
+        version, arrow_schema, introduced_by, merged, committed_at, operation, commit_id = row
+        said = json.loads(merged)["changes"] if merged else []
+        return cls(
+            version=version,
+            schema=from_bytes(bytes(arrow_schema)),
+            introduced_by=introduced_by,
+            timestamp=moment(committed_at),
+            operation=operation,
+            commit_id=str(commit_id),
+            changes=tuple(map(SchemaChange.from_dict, said)),
+        )
+
+
+def plan_write(snapshot: Snapshot, incoming: Any, options: MergeOptions) -> WritePlan:
+    """Raises ``SchemaMismatchError`` with every difference that the options do not allow."""
+    plan = _plan(snapshot.state, incoming, options)
+    if not plan.promoted or snapshot.metadata.configuration.get(MIRROR) == "false":
+        return plan
+    groups = snapshot.file_groups_as(plan.schema, plan.physical, snapshot.files())
+    rewrites = tuple(group for group in groups if not group.native)
+    _log.info(
+        "%s: %s will be strings, so %d files with %d bytes are rewritten in the same commit",
+        snapshot,
+        ", ".join(plan.promoted),
+        sum(group.files.num_rows for group in rewrites),
+        sum(pc.sum(group.files.column("size")).as_py() for group in rewrites),
+    )
+    return replace(plan, rewrites=rewrites)
+
+
+def _plan(state: TableState, incoming: Any, options: MergeOptions) -> WritePlan:
+    metadata = state.metadata
+    arriving = normalize(_arrow_schema(incoming))
+    merged = merge(metadata.schema, arriving, options, metadata.action.partition_columns)
+    schema, physical = metadata.schema, metadata.physical
+    actions: list[Action] = []
+    if merged is not schema:
+        configuration = dict(metadata.action.configuration)
+        changes = changes_between(schema, merged)
+        if any(change.what == "widened" for change in changes):
+            configuration[ENABLED] = "true"
+        schema, configuration = name_new_columns(merged, configuration)
+        physical = physical_schema(schema) if is_mapped(configuration) else schema
+        actions = _actions(state, Layout(schema, configuration, tuple(metadata.action.partition_columns)))
+    return WritePlan(
+        base_version=state.version,
+        schema=schema,
+        changes=changes_between(metadata.schema, schema) if actions else (),
+        actions=tuple(actions),
+        incoming=arriving,
+        physical=physical,
+    )
+
+
+def alter(
+    committer: Committer,
+    table_id: int,
+    operation: str,
+    parameters: Mapping[str, Any],
+    change: Callable[[Layout], Layout],
+) -> CommitResult | None:
+    """Commits a change of the head's columns; None if there is nothing to change. Never retries."""
+    with committer.catalog.session() as session:
+        state = committer.states.of_head(session, committer.head(session, table_id))
+    action = state.metadata.action
+    before = Layout(state.metadata.schema, action.configuration, tuple(action.partition_columns))
+    after = change(before)
+    if after is before:
+        return None
+    description = Description(operation=operation, operation_parameters=parameters, extra={})
+    outcome = committer.commit([Draft(table_id, state.version, _actions(state, after), description)])
+    if isinstance(outcome, Conflict):
+        raise outcome.error()
+    return outcome[0]
+
+
+def _actions(state: TableState, layout: Layout) -> list[Action]:
+    """The metadata that a layout asks for, and the protocol if it asks for more than the table has."""
+    metadata: Metadata = replace(
+        state.metadata.action,
+        schema_string=to_delta_json(layout.schema, column_mapping=is_mapped(layout.configuration)),
+        configuration=layout.configuration,
+        partition_columns=layout.partition_columns,
+    )
+    protocol = raised_protocol(state.protocol, needed_features(layout.schema, layout.configuration))
+    return [metadata] if protocol is state.protocol else [protocol, metadata]
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if hasattr(schema, "fields") and hasattr(schema, "jsonValue"):
+        from lakelog.schema.spark import from_spark
+
+        return from_spark(schema)
+    message = f"expected a pyarrow.Schema or a Spark StructType, got {type(schema).__name__}"
+    raise ValidationError("schema", [Violation("schema", message)])

@@ -1,0 +1,342 @@
+"""A table's schema over time: what a write may change, what it may not, and how old files are read."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakelog import Dataset, Lake, SchemaMismatchError, ValidationError, VersionConflict
+from lakelog.schema.changes import SchemaChange
+from tests.contract.samples import add, commit, paths, stats, table
+from tests.fixtures.lakes import catalog_rows, rows
+from tests.invariants import check_invariants
+from tests.parquet import read, write
+
+SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string())])
+
+
+def data(**columns: Any) -> pa.Table:
+    """A table of columns, none of them nullable: ``data(id=pa.array([1]))``."""
+    arrays = {name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()}
+    return pa.table(arrays, pa.schema([pa.field(name, array.type, False) for name, array in arrays.items()]))
+
+
+def ids(*values: int, type: pa.DataType | None = None) -> pa.Array:
+    return pa.array(values, type or pa.int32())
+
+
+def everything(lake: Lake, dataset: Dataset) -> tuple[list[Path], dict[str, list[Any]]]:
+    """Every file of the dataset, and every row of every catalog table."""
+    return sorted(Path(dataset.location).rglob("*")), catalog_rows(lake)
+
+
+class TestMerge:
+    def test_a_new_column_is_added_as_nullable_with_a_schema_version_of_its_own(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1), name=["a"]))
+        made = write(lake, dataset, data(id=ids(2), name=["b"], score=[1.5]), schema_merge=True)
+
+        assert dataset.schema().field("score") == pa.field("score", pa.float64(), nullable=True)
+        files = dataset.snapshot().files(columns=["version", "schema_version"]).to_pylist()
+        assert {file["version"]: file["schema_version"] for file in files} == {1: 0, 2: 1}
+        (newest, _) = dataset.schema_history()
+        assert (newest.version, newest.introduced_by, newest.commit_id) == (1, made.version, made.commit_id)
+        assert newest.schema.equals(dataset.schema(), check_metadata=True)
+        assert newest.changes == (SchemaChange("score", "added", None, "double"),)
+        assert read(dataset.snapshot(), dataset.location).to_pylist() == [
+            {"id": 1, "name": "a", "score": None},
+            {"id": 2, "name": "b", "score": 1.5},
+        ]
+        check_invariants(lake)
+
+    def test_a_column_is_widened_and_the_type_persists(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1)))
+        write(lake, dataset, data(id=ids(2**40, type=pa.int64())), schema_merge=True)
+
+        assert dataset.schema().field("id").type == pa.int64()
+        assert dataset.schema_history()[0].schema.field("id").type == pa.int64()
+        snapshot = dataset.snapshot()
+        assert "typeWidening" in snapshot.protocol.reader_features
+        assert snapshot.metadata.configuration["delta.enableTypeWidening"] == "true"
+        (field, _) = json.loads(snapshot.metadata.schema_string)["fields"]
+        assert field["metadata"] == {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
+        (group,) = snapshot.file_groups()
+        assert group.native
+        assert read(snapshot, dataset.location).column("id").to_pylist() == [1, 2**40]
+        check_invariants(lake)
+
+    def test_a_write_that_widens_again_says_so_again(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1, type=pa.int64())), schema_merge=True)
+        write(lake, dataset, data(id=pa.array([1], pa.decimal128(22, 2))), schema_merge=True)
+        (field, _) = json.loads(dataset.snapshot().metadata.schema_string)["fields"]
+        assert [change["toType"] for change in field["metadata"]["delta.typeChanges"]] == ["long", "decimal(22,2)"]
+
+    def test_an_upcast_into_the_tables_type_changes_nothing(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("id", pa.int64())]))
+        write(lake, dataset, data(id=ids(7)))
+        assert [version.version for version in dataset.schema_history()] == [0]
+        assert read(dataset.snapshot(), dataset.location).column("id").to_pylist() == [7]
+
+    def test_irreconcilable_types_become_strings_when_that_is_allowed_and_it_is_recorded(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, mirror=False)
+        write(lake, dataset, data(id=ids(1, 2)))
+        with pytest.raises(SchemaMismatchError, match="schema_merge=True and promote_to_string=True would allow it"):
+            dataset.plan_write(data(id=["x"]).schema)
+        write(lake, dataset, data(id=["x"]), schema_merge=True, promote_to_string=True)
+
+        assert dataset.schema().field("id").type == pa.string()
+        (field, _) = json.loads(dataset.snapshot().metadata.schema_string)["fields"]
+        assert field["metadata"] == {"lakelog.promotedFrom": [{"fromType": "integer", "incomingType": "string"}]}
+        assert dataset.schema_history()[0].changes == (SchemaChange("id", "promoted", "int32", "string"),)
+        recorded = [row["merge"] for row in rows(lake, "schema_versions") if row["version"] == 1]
+        assert json.loads(recorded[0])["changes"][0]["what"] == "promoted"
+        groups = dataset.snapshot().file_groups()
+        assert [(group.native, group.files.num_rows) for group in groups] == [(True, 1), (False, 1)]
+        assert sorted(read(dataset.snapshot(), dataset.location).column("id").to_pylist()) == ["1", "2", "x"]
+        assert read(dataset.snapshot(version=1), dataset.location).column("id").to_pylist() == [1, 2]
+        check_invariants(lake)
+
+    def test_a_mirrored_table_has_the_older_files_rewritten_in_the_same_commit(
+        self, lake: Lake, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = table(lake, schema=pa.schema([("id", pa.int32()), ("name", pa.string())]))
+        write(lake, dataset, data(id=ids(1), name=["a"]))
+        write(lake, dataset, data(id=ids(2**40, type=pa.int64())), schema_merge=True)
+        dataset.rename_column("name", "title")
+        size = sum(dataset.snapshot().files(columns=["size"]).column("size").to_pylist())
+        with caplog.at_level(logging.INFO, "lakelog.schema"):
+            made = write(lake, dataset, data(id=["x"]), schema_merge=True, promote_to_string=True)
+        assert f"id will be strings, so 2 files with {size} bytes are rewritten in the same commit" in caplog.text
+
+        files = dataset.snapshot().files(columns=["version"])
+        assert set(files.column("version").to_pylist()) == {made.version}
+        assert [group.native for group in dataset.snapshot().file_groups()] == [True]
+        found = read(dataset.snapshot(), dataset.location).to_pylist()
+        assert {(row["id"], row["title"]) for row in found} == {("1", "a"), ("1099511627776", None), ("x", None)}
+        before = read(dataset.snapshot(version=made.version - 1), dataset.location)
+        assert before.column("id").to_pylist() == [1, 2**40]
+        check_invariants(lake)
+
+    def test_a_struct_becomes_json_text_only_when_that_is_allowed(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("payload", pa.struct([("a", pa.int64()), ("b", pa.string())]))]))
+        write(lake, dataset, pa.table({"payload": [{"a": 1, "b": None}, {"a": 2, "b": "x"}]}))
+        with pytest.raises(SchemaMismatchError, match="promote_to_string=True"):
+            dataset.plan_write(data(payload=["text"]).schema, schema_merge=True)
+        write(lake, dataset, data(payload=["text"]), schema_merge=True, promote_to_string=True)
+        found = read(dataset.snapshot(), dataset.location).column("payload").to_pylist()
+        assert sorted(found) == ["text", '{"a":1}', '{"a":2,"b":"x"}']
+
+    def test_identical_schemas_never_make_a_new_version(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        for option in (False, True):
+            write(lake, dataset, data(name=["a"], id=ids(1)), schema_merge=option)
+        assert len(dataset.schema_history()) == 1
+        assert {row["version"] for row in rows(lake, "dl_metadata_updates")} == {0}
+
+    def test_a_new_column_in_a_mapped_table_has_a_name_of_its_own_in_the_files(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1), name=["old"]))
+        dataset.drop_column("name")
+        write(lake, dataset, data(id=ids(2), name=["new"]), schema_merge=True)
+        assert read(dataset.snapshot(), dataset.location).to_pylist() == [
+            {"id": 1, "name": None},
+            {"id": 2, "name": "new"},
+        ]
+
+    def test_a_schema_change_and_its_data_lose_a_race_together(self, lake: Lake, other_lake: Lake) -> None:
+        dataset, same = table(lake, schema=SCHEMA), None
+        plan = dataset.plan_write(data(id=ids(1), x=[1.0]).schema, schema_merge=True)
+        same = other_lake.dataset(dataset.name)
+        write(other_lake, same, data(id=ids(1), y=["first"]), schema_merge=True)
+        before = everything(lake, dataset)
+        with pytest.raises(VersionConflict):
+            commit(lake, dataset, *plan.actions, add("x.parquet"), version=plan.base_version + 1)
+        assert everything(lake, dataset) == before
+        assert dataset.schema().names == ["id", "name", "y"]
+
+
+class TestStrict:
+    def test_every_difference_is_listed_before_anything_is_created(self, lake: Lake) -> None:
+        schema = pa.schema(
+            [
+                pa.field("id", pa.int32(), nullable=False),
+                pa.field("must", pa.string(), nullable=False),
+                ("place", pa.struct([("x", pa.float64())])),
+                ("tags", pa.list_(pa.struct([("k", pa.string())]))),
+            ]
+        )
+        dataset = table(lake, schema=schema)
+        incoming = pa.table(
+            {
+                "id": pa.array([1], pa.int64()),
+                "place": pa.array(["here"]),
+                "tags": pa.array([[{"k": "a", "v": 1}]]),
+                "extra": pa.array([True]),
+            }
+        )
+        before = everything(lake, dataset)
+        with pytest.raises(SchemaMismatchError) as caught:
+            write(lake, dataset, incoming)
+        assert [violation.where for violation in caught.value.violations] == [
+            "id",
+            "must",
+            "place",
+            "tags.element.v",
+            "extra",
+        ]
+        text = str(caught.value)
+        assert "id: the table has int32, the data has int64; schema_merge=True would allow it" in text
+        assert "place: the table has struct<x: double>, the data has string" in text
+        assert everything(lake, dataset) == before
+        assert not Path(dataset.location).exists()
+
+    def test_string_and_struct_do_not_go_together_even_with_merge(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("payload", pa.string())]))
+        incoming = pa.table({"payload": [{"a": 1}]})
+        before = everything(lake, dataset)
+        for options in ({}, {"schema_merge": True}):
+            with pytest.raises(SchemaMismatchError, match="promote_to_string=True would allow it"):
+                write(lake, dataset, incoming, **options)
+        assert everything(lake, dataset) == before
+
+    def test_what_leaves_the_schema_as_it_is_passes(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32())]))
+        field = pa.field("NAME", pa.large_string(), nullable=False, metadata={"comment": "another"})
+        incoming = pa.table(
+            [pa.array(["a"], pa.large_string()), pa.array([3], pa.uint8())],
+            pa.schema([field, pa.field("id", pa.uint8())]),
+        )
+        write(lake, dataset, incoming)
+        assert len(dataset.schema_history()) == 1
+        assert read(dataset.snapshot(), dataset.location).to_pylist() == [{"id": 3, "name": "a", "day": None}]
+
+    def test_nulls_for_a_column_that_is_not_null_are_found_and_refused(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        before = everything(lake, dataset)
+        with pytest.raises(SchemaMismatchError, match=r"id: .*1 null"):
+            write(lake, dataset, pa.table({"id": pa.array([1, None], pa.int32())}))
+        assert everything(lake, dataset) == before
+
+    def test_names_that_differ_only_in_case_are_refused(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        with pytest.raises(ValidationError, match="differs only in case"):
+            dataset.plan_write(pa.schema([("id", pa.int32()), ("ID", pa.int32())]), schema_merge=True)
+
+    def test_the_type_of_a_partition_column_stays(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, partition_by=["id"])
+        everything_on = {"schema_merge": True, "promote_to_string": True}
+        with pytest.raises(SchemaMismatchError, match="partition column"):
+            dataset.plan_write(pa.schema([("id", pa.int64())]), **everything_on)
+
+
+class TestExplicitChanges:
+    def test_each_is_one_commit_of_metadata_alone(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1), name=["a"]))
+        steps = [
+            lambda: dataset.add_column("place", pa.struct([("x", pa.float32())]), comment="where"),
+            lambda: dataset.add_column("place.y", pa.float32()),
+            lambda: dataset.widen_column("place.x", pa.float64()),
+            lambda: dataset.make_nullable("id"),
+            lambda: dataset.set_comment("id", "the key"),
+            lambda: dataset.rename_column("name", "title"),
+            lambda: dataset.drop_column("place.y"),
+        ]
+        for number, step in enumerate(steps, start=2):
+            assert step().version == number
+        what = [[change.what for change in each.changes] for each in reversed(dataset.schema_history())]
+        assert what == [[], ["added"], ["added"], ["widened"], ["nullability"], ["comment"], ["renamed"], ["dropped"]]
+        assert [commit.operation for commit in dataset.history()[:2]] == ["DROP COLUMNS", "RENAME COLUMN"]
+        assert dataset.snapshot().files().num_rows == 1
+        assert read(dataset.snapshot(), dataset.location).to_pylist() == [{"id": 1, "title": "a", "place": None}]
+        check_invariants(lake)
+
+    def test_what_is_so_already_makes_no_commit(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        assert dataset.make_nullable("name") is None
+        assert dataset.widen_column("id", pa.int32()) is None
+        assert dataset.version == 0
+
+    def test_what_would_be_unsafe_is_refused_and_changes_nothing(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, partition_by=["name"])
+        for change in (
+            lambda: dataset.drop_column("name"),
+            lambda: dataset.widen_column("id", pa.int16()),
+            lambda: dataset.widen_column("id", pa.string()),
+            lambda: dataset.add_column("ID", pa.int32()),
+            lambda: dataset.rename_column("id", "Name"),
+            lambda: dataset.drop_column("nowhere"),
+        ):
+            with pytest.raises(ValidationError):
+                change()
+        assert dataset.version == 0
+
+    def test_a_renamed_partition_column_still_finds_its_files(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, partition_by=["name"])
+        commit(lake, dataset, add("a", partition_values={"name": "x"}), add("b", partition_values={"name": "y"}))
+        dataset.rename_column("name", "title")
+        assert paths(dataset.snapshot().files("title = 'y'")) == ["b"]
+        commit(lake, dataset, add("c", partition_values={"name": "y"}))
+        assert paths(dataset.snapshot().files("title = 'y'")) == ["b", "c"]
+
+    def test_of_two_changes_on_the_same_version_one_is_a_conflict(self, lake: Lake, other_lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        plan = dataset.plan_write(pa.schema([("new", pa.int8())]), schema_merge=True)
+        other_lake.dataset(dataset.name).set_comment("id", "mine")
+        with pytest.raises(VersionConflict):
+            commit(lake, dataset, *plan.actions, version=1)
+
+
+class TestTimeTravel:
+    def test_each_version_is_read_with_the_schema_of_its_time(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        write(lake, dataset, data(id=ids(1), name=["a"]))
+        write(lake, dataset, data(id=ids(2), name=["b"], score=ids(5)), schema_merge=True)
+        dataset.rename_column("score", "points")
+        dataset.drop_column("name")
+        write(lake, dataset, data(id=["three"], points=ids(6)), schema_merge=True, promote_to_string=True)
+
+        expected = {
+            0: [],
+            1: [{"id": 1, "name": "a"}],
+            2: [{"id": 1, "name": "a", "score": None}, {"id": 2, "name": "b", "score": 5}],
+            3: [{"id": 1, "name": "a", "points": None}, {"id": 2, "name": "b", "points": 5}],
+            4: [{"id": 1, "points": None}, {"id": 2, "points": 5}],
+            5: [{"id": "1", "points": None}, {"id": "2", "points": 5}, {"id": "three", "points": 6}],
+        }
+        for version, found in expected.items():
+            rows_found = read(dataset.snapshot(version=version), dataset.location).to_pylist()
+            assert sorted(rows_found, key=lambda row: str(row["id"])) == found
+            assert dataset.schema(version=version).names == dataset.snapshot(version=version).schema.names
+        check_invariants(lake)
+
+    def test_bounds_of_older_files_still_prune_a_widened_column_and_never_a_promoted_one(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        commit(lake, dataset, add("low", stats=stats(1, id=(1, 5))), add("high", stats=stats(1, id=(100, 200))))
+        dataset.widen_column("id", pa.int64())
+        assert paths(dataset.snapshot().files(f"id < 50 OR id > {2**40}")) == ["low"]
+        plan = dataset.plan_write(data(id=["x"]).schema, schema_merge=True, promote_to_string=True)
+        commit(lake, dataset, *plan.actions, add("text", stats=stats(1, id=("x", "x"))))
+        assert paths(dataset.snapshot().files("id = '3'")) == ["high", "low"]
+        assert paths(dataset.snapshot().files("id = 'x'")) == ["high", "low", "text"]
+
+
+def test_bad_schemas_are_refused_with_what_was_expected(lake: Lake) -> None:
+    dataset = table(lake, schema=SCHEMA)
+    with pytest.raises(ValidationError, match=r"expected a pyarrow.Schema or a Spark StructType, got list"):
+        dataset.plan_write(["id"])
+
+
+def test_a_spark_schema_is_as_good(lake: Lake) -> None:
+    from pyspark.sql.types import DoubleType, IntegerType, StringType, StructField, StructType
+
+    dataset = table(lake, schema=SCHEMA)
+    struct = StructType([StructField("name", StringType()), StructField("id", IntegerType(), False)])
+    assert dataset.plan_write(struct).changes == ()
+    plan = dataset.plan_write(struct.add("score", DoubleType()), schema_merge=True)
+    assert plan.changes == (SchemaChange("score", "added", None, "double"),)

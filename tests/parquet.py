@@ -1,0 +1,57 @@
+"""Data through a table with pyarrow alone: written by a plan, read back by the groups of a snapshot."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakelog import CommitResult, Dataset, FileGroup, Lake, Snapshot, SqlTxnLogWriter
+from lakelog.actions import Action, AddFile, RemoveFile
+from lakelog.schema.convert import apply
+from lakelog.schema.mapping import children, with_children
+from lakelog.schema.projection import project, renamed
+
+
+def write(lake: Lake, dataset: Dataset, data: pa.Table, **options: Any) -> CommitResult:
+    """Appends the data as one file, with whatever change of schema the options allow, in one commit."""
+    plan = dataset.plan_write(data.schema, **options)
+    actions: list[Action] = [*plan.actions, _added(dataset, plan.conform(data))]
+    for group in plan.rewrites:
+        rewritten = apply(renamed(group.columns, list(plan.physical)), _read(dataset.location, group))
+        actions += [RemoveFile(path=path) for path in group.files.column("path").to_pylist()]
+        actions.append(_added(dataset, rewritten))
+    return SqlTxnLogWriter(lake).commit(dataset.id, plan.base_version + 1, actions)
+
+
+def _added(dataset: Dataset, rows: pa.Table) -> AddFile:
+    path = Path(dataset.location) / f"{uuid.uuid4()}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows.cast(pa.schema(map(_nullable, rows.schema))), path)
+    return AddFile(path=path.name, size=path.stat().st_size, modification_time=0)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    """Files need not say NOT NULL, and pyarrow writes no null struct around a field that does."""
+    inside = children(field.type)
+    if pa.types.is_map(field.type):
+        kind = with_children(field.type, [inside[0], _nullable(inside[1])])
+    else:
+        kind = with_children(field.type, [_nullable(child) for child in inside]) if inside else field.type
+    return field.with_type(kind).with_nullable(True)
+
+
+def read(snapshot: Snapshot, location: str) -> pa.Table:
+    """All rows of a snapshot under its schema."""
+    parts = [apply(group.columns, _read(location, group)) for group in snapshot.file_groups()]
+    return pa.concat_tables(parts or [snapshot.schema.empty_table()])
+
+
+def _read(location: str, group: FileGroup) -> pa.Table:
+    """What a reader of Parquet gives when it is told a schema."""
+    parts = []
+    for name in group.files.sort_by("version").column("path").to_pylist():
+        raw = pq.read_table(Path(location) / name)
+        parts.append(apply(project(list(raw.schema), list(group.schema), lambda field: field.name), raw))
+    return pa.concat_tables(parts or [group.schema.empty_table()])
