@@ -80,7 +80,8 @@ class Descriptor:
     """A file that is open for its ``flock``. A forked child, which would share the lock, closes it at once."""
 
     def __init__(self, path: Path) -> None:
-        self.number: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self.number: int | None = None
+        self.number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         _descriptors.add(self)
 
     def lock(self) -> None:
@@ -99,6 +100,9 @@ class Descriptor:
     def unlock(self) -> None:
         if self.number is not None:
             fcntl.flock(self.number, fcntl.LOCK_UN)
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         number, self.number = self.number, None
@@ -176,12 +180,12 @@ class _Waiter:
 
     def wait(self, timeout: float) -> bool:
         """Whether the lock was granted in time."""
-        with self._guard:
-            self._wanted = True
-            if not self.pending:
-                self.pending = True
-                self._asked.put(True)
         try:
+            with self._guard:
+                self._wanted = True
+                if not self.pending:
+                    self.pending = True
+                    self._asked.put(True)
             if self._granted.acquire(timeout=max(timeout, 0)):
                 return True
         except BaseException:

@@ -229,7 +229,7 @@ class Draft:
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST + 1:
+    if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST - 1 <= value <= _LARGEST:
         return []
     return [Violation(name, f"expected an integer of 64 bits, got {describe(value)}")]
 

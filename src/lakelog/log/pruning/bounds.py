@@ -21,7 +21,7 @@ INFINITY = math.inf
 _EXACT = 2.0**53
 _TOLD_APART = 15
 """Digits of a decimal that a double always tells apart."""
-_LONGEST_NUMBER = 307
+_LONGEST_NUMBER = 308
 """The exponent of the largest number that a double holds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -122,9 +122,9 @@ def number(kind: Kind, value: Any) -> tuple[float, float] | None:
         return None if microseconds is None else outward(microseconds)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or math.isnan(value):
         return None
-    if kind is Kind.FLOAT:
+    if kind is Kind.FLOAT or value in (INFINITY, -INFINITY):
         return float(value), float(value)
-    if kind is Kind.SINGLE:
+    if kind is Kind.SINGLE and math.isfinite(value):
         margin = single_margin(float(value))
         return float(value) - margin, float(value) + margin
     if kind is Kind.LONG_DECIMAL and isinstance(value, float):
@@ -205,8 +205,10 @@ def _from_partition_text(kind: Kind, text: str) -> Any:
     if not value.is_finite() or value.adjusted() > _LONGEST_NUMBER:
         return None
     if kind is Kind.INTEGER:
-        return int(value) if value == value.to_integral_value() else None
-    return float(value) if kind in FLOATS else value
+        return int(value) if abs(value) <= 2**63 and value == value.to_integral_value() else None
+    if kind in FLOATS:
+        return float(value) if math.isfinite(float(value)) else None
+    return value
 
 
 def _microseconds(text: str) -> int | None:
