@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from lakelog.actions import Metadata
+from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
 from lakelog.catalog.url import catalog_for
 from lakelog.dataset import Dataset
@@ -102,37 +102,17 @@ class Lake:
         description: str | None = None,
     ) -> Dataset:
         """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``."""
-        _check_name(name)
-        if not isinstance(schema, pa.Schema):
-            message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
-            raise ValidationError("schema", [Violation("schema", message)])
-        if mirror not in (True, False, "fenced"):
-            raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
-        if isinstance(partition_by, str):
-            message = "expected a list of column names, got one text"
-            raise ValidationError("partition_by", [Violation("partition_by", message)])
-        configuration = dict(properties or {})
-        if mirror is not True:
-            configuration[MIRROR] = str(mirror).lower()
-        schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configuration)
-        metadata = Metadata(
-            id=str(uuid.uuid4()),
-            schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),
-            partition_columns=tuple(partition_by),
-            configuration=configuration,
-            name=name,
-            description=description,
-            created_time=now_ms(),
-        )
-        parameters = {"partitionBy": list(partition_by), "properties": configuration}
+        actions = definition(name, schema, partition_by, properties, mirror, description)
+        parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
-        draft = Draft(0, -1, [raised_protocol(None, needed_features(schema, configuration)), metadata], created)
+        return self.create_from(name, Draft(0, -1, actions, created), location)[0]
+
+    def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
+        """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
+        _check_name(name)
         problems = draft.settle(None)
         if problems:
             raise ValidationError(f"dataset {name!r}", problems)
-        return Dataset(self, self._create(name, location, draft))
-
-    def _create(self, name: str, location: str | None, draft: Draft) -> Head:
         committer = self.committer
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
@@ -155,7 +135,15 @@ class Lake:
                 (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
             finally:
                 transaction.rollback()
-        return Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
+        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
+        return Dataset(self, head), result
+
+    def new_location(self, name: str) -> str:
+        """A place for the files of a dataset that does not exist yet."""
+        catalog = self.committer.catalog
+        with catalog.session() as session:
+            taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
+        return self._place(name, None, taken)
 
     def _place(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
@@ -250,6 +238,40 @@ class Lake:
     def _check_new_name(self, transaction: Transaction, name: str | None) -> None:
         if name is not None and transaction.fetch(self.committer.catalog.queries["table_by_name"], {"name": name}):
             raise DatasetExistsError(f"there is already a dataset {name!r}")
+
+
+def definition(
+    name: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    mirror: bool | str = True,
+    description: str | None = None,
+) -> tuple[Protocol, Metadata]:
+    """What a new table is."""
+    _check_name(name)
+    if not isinstance(schema, pa.Schema):
+        message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
+        raise ValidationError("schema", [Violation("schema", message)])
+    if mirror not in (True, False, "fenced"):
+        raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
+    if isinstance(partition_by, str):
+        message = "expected a list of column names, got one text"
+        raise ValidationError("partition_by", [Violation("partition_by", message)])
+    configuration = dict(properties or {})
+    if mirror is not True:
+        configuration[MIRROR] = str(mirror).lower()
+    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configuration)
+    metadata = Metadata(
+        id=str(uuid.uuid4()),
+        schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),
+        partition_columns=tuple(partition_by),
+        configuration=configuration,
+        name=name,
+        description=description,
+        created_time=now_ms(),
+    )
+    return raised_protocol(None, needed_features(schema, configuration)), metadata
 
 
 class _name_taken:

@@ -8,9 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakelog import Dataset, Lake, SchemaMismatchError, ValidationError, VersionConflict
+from lakelog import (
+    AddFiles,
+    Dataset,
+    Lake,
+    RowGroup,
+    SchemaMismatchError,
+    ValidationError,
+    VersionConflict,
+)
+from lakelog.actions import DomainMetadata, RemoveFile
 from lakelog.schema.changes import SchemaChange
-from tests.contract.samples import add, commit, paths, stats, table
+from tests.contract.samples import OTHER_VECTOR, VECTOR, add, commit, paths, stats, table
 from tests.fixtures.lakes import catalog_rows, rows
 from tests.invariants import check_invariants
 from tests.parquet import read, write
@@ -276,6 +285,19 @@ class TestExplicitChanges:
                 change()
         assert dataset.version == 0
 
+    def test_a_column_that_the_table_is_clustered_by_stays(self, lake: Lake) -> None:
+        dataset = table(
+            lake, schema=pa.schema([("s", pa.struct([("x", pa.int8()), ("y", pa.int8())])), ("n", pa.int8())])
+        )
+        clustering = DomainMetadata(domain="delta.clustering", configuration='{"clusteringColumns":[["s","x"]]}')
+        commit(lake, dataset, clustering)
+        for name in ("s", "s.x"):
+            with pytest.raises(ValidationError, match="clustered by it"):
+                dataset.drop_column(name)
+        dataset.drop_column("s.y")
+        commit(lake, dataset, DomainMetadata(domain="delta.clustering", configuration="{}", removed=True))
+        dataset.drop_column("s")
+
     def test_a_renamed_partition_column_still_finds_its_files(self, lake: Lake) -> None:
         dataset = table(lake, schema=SCHEMA, partition_by=["name"])
         commit(lake, dataset, add("a", partition_values={"name": "x"}), add("b", partition_values={"name": "y"}))
@@ -324,6 +346,156 @@ class TestTimeTravel:
         commit(lake, dataset, *plan.actions, add("text", stats=stats(1, id=("x", "x"))))
         assert paths(dataset.snapshot().files("id = '3'")) == ["high", "low"]
         assert paths(dataset.snapshot().files("id = 'x'")) == ["high", "low", "text"]
+
+
+class TestText:
+    """What a column showed last is what becomes text, whatever its files hold."""
+
+    @pytest.mark.parametrize("mirror", [False, True])
+    def test_widened_values_have_the_text_of_the_wider_type(self, lake: Lake, mirror: bool) -> None:
+        dataset = table(lake, schema=pa.schema([("a", pa.int32()), ("day", pa.date32())]), mirror=mirror)
+        days = pa.array([19724], pa.date32())
+        write(lake, dataset, pa.table({"a": ids(5), "day": days}))
+        times = days.cast(pa.timestamp("us"))
+        write(lake, dataset, pa.table({"a": pa.array([5.0]), "day": times}), schema_merge=True)
+        text = pa.table({"a": ["x"], "day": ["y"]})
+        write(lake, dataset, text, schema_merge=True, promote_to_string=True)
+        found = read(dataset.snapshot(), dataset.location).to_pylist()
+        assert sorted((row["a"], row["day"]) for row in found) == [("5.0", "2024-01-02 00:00:00")] * 2 + [("x", "y")]
+
+    @pytest.mark.parametrize("mirror", [False, True])
+    def test_a_struct_has_the_names_and_fields_that_it_had_last(self, lake: Lake, mirror: bool) -> None:
+        struct = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+        dataset = table(lake, schema=pa.schema([("s", struct), ("n", pa.int32())]), mirror=mirror)
+        write(lake, dataset, pa.table({"s": pa.array([{"a": 1, "b": 2}], struct), "n": ids(1)}))
+        dataset.rename_column("s.a", "x")
+        dataset.drop_column("s.b")
+        dataset.add_column("s.b", pa.int32())
+        after = pa.struct([("x", pa.int32()), ("b", pa.int32())])
+        write(lake, dataset, pa.table({"s": pa.array([{"x": 10, "b": 20}], after), "n": ids(2)}))
+        options = {"schema_merge": True, "promote_to_string": True}
+        write(lake, dataset, pa.table({"s": ["text"], "n": ids(3)}), **options)
+        dataset.rename_column("s", "t")
+        write(lake, dataset, pa.table({"t": ["more"], "n": ["four"]}), **options)
+        found = read(dataset.snapshot(), dataset.location).to_pylist()
+        assert {(row["n"], row["t"]) for row in found} == {
+            ("1", '{"x":1}'),
+            ("2", '{"x":10,"b":20}'),
+            ("3", "text"),
+            ("four", "more"),
+        }
+
+    def test_a_file_that_is_added_again_is_still_what_it_was(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("id", pa.float32())]), mirror=False)
+        said = stats(9, id=(0.1, 0.1))
+        commit(lake, dataset, add("old", stats=said, deletion_vector=VECTOR))
+        dataset.widen_column("id", pa.float64())
+        again = add("old", stats=said, deletion_vector=OTHER_VECTOR)
+        commit(lake, dataset, RemoveFile(path="old", deletion_vector=VECTOR), again)
+        assert paths(dataset.snapshot().files("id = 0.10000000149011612")) == ["old"]
+
+        plan = dataset.plan_write(pa.schema([("id", pa.string())]), schema_merge=True, promote_to_string=True)
+        commit(lake, dataset, *plan.actions, add("new"))
+        bulk = AddFiles.of([add("old", stats=said)])
+        for actions in ([], [RemoveFile(path="old", deletion_vector=OTHER_VECTOR), bulk]):
+            if actions:
+                commit(lake, dataset, *actions)
+            (native, text) = dataset.snapshot().file_groups()
+            assert (paths(native.files), paths(text.files)) == (["new"], ["old"])
+            assert paths(dataset.snapshot().files("id = 'x'")) == ["new", "old"]
+
+    @pytest.mark.parametrize(
+        ("before", "after", "bounds", "where"),
+        [
+            (pa.timestamp("us"), pa.string(), "2024-01-01T00:00:00", "c = '2024-01-01 00:00:00'"),
+            (pa.float32(), pa.float64(), 0.1, "c = 0.10000000149011612"),
+        ],
+        ids=["text", "double"],
+    )
+    def test_row_groups_of_older_files_are_not_judged_by_the_new_type(
+        self, lake: Lake, before: pa.DataType, after: pa.DataType, bounds: Any, where: str
+    ) -> None:
+        dataset = table(lake, schema=pa.schema([("c", before)]), mirror=False)
+        said = stats(1, c=(bounds, bounds))
+        group = RowGroup(path="a", row_group=0, row_count=1, stats=said)
+        commit(lake, dataset, add("a", stats=said), row_groups=[group])
+        plan = dataset.plan_write(pa.schema([("c", after)]), schema_merge=True, promote_to_string=True)
+        commit(lake, dataset, *plan.actions)
+        assert dataset.snapshot().row_groups(where).num_rows == 1
+
+    @pytest.mark.parametrize("key", [pa.binary(), pa.struct([("x", pa.int8())])], ids=str)
+    def test_what_has_no_text_is_refused_before_anything_is_written(self, lake: Lake, key: pa.DataType) -> None:
+        dataset = table(lake, schema=pa.schema([("s", pa.struct([("m", pa.map_(key, pa.int8()))]))]))
+        before = everything(lake, dataset)
+        with pytest.raises(SchemaMismatchError, match="has a text"):
+            write(lake, dataset, pa.table({"s": ["x"]}), schema_merge=True, promote_to_string=True)
+        assert everything(lake, dataset) == before
+
+    def test_a_mirrored_table_that_is_append_only_cannot_have_its_files_replaced(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, properties={"delta.appendOnly": "true"})
+        with pytest.raises(SchemaMismatchError, match="append-only"):
+            dataset.plan_write(data(id=["x"]).schema, schema_merge=True, promote_to_string=True)
+
+
+class TestPlan:
+    def test_data_of_other_kinds_of_arrow_arrives_whole(self, lake: Lake) -> None:
+        kinds = {
+            "views": pa.list_view(pa.int64()),
+            "large": pa.large_list_view(pa.int64()),
+            "fixed": pa.list_(pa.int64(), 1),
+            "times": pa.timestamp("ns"),
+            "words": pa.dictionary(pa.int8(), pa.large_string()),
+        }
+        values = {"views": [[1], [2, 3]], "large": [[4], [5]], "fixed": [[6], [7]], "times": [0, 1000], "words": "ab"}
+        incoming = pa.table({name: pa.array(list(values[name]), kind) for name, kind in kinds.items()})
+        incoming = incoming.append_column("runs", pa.RunEndEncodedArray.from_arrays([1, 2], [8, 9]))
+        dataset = table(lake, schema=pa.schema([("first", pa.int8())]))
+        write(lake, dataset, incoming, schema_merge=True)
+        found = read(dataset.snapshot(), dataset.location).drop_columns(["first"])
+        assert found.to_pydict() == incoming.to_pydict() | {"words": ["a", "b"]}
+
+    def test_values_that_do_not_fit_are_named_by_their_column(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("at", pa.timestamp("us"))]))
+        dataset.rename_column("at", "moment")
+        with pytest.raises(SchemaMismatchError, match="moment: "):
+            write(lake, dataset, pa.table({"moment": pa.array([1], pa.timestamp("ns"))}))
+
+    def test_columns_are_taken_by_name_and_other_data_is_refused(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+        plan = dataset.plan_write(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+        turned = pa.table({"b": pa.array([2], pa.int8()), "a": pa.array([1], pa.int8())})
+        assert plan.conform(turned).to_pylist() == [{"a": 1, "b": 2}]
+        with pytest.raises(ValidationError, match="differs from the schema that the plan was made for in b"):
+            plan.conform(turned.drop_columns(["b"]))
+
+    def test_files_of_a_mapped_table_carry_the_ids_of_their_columns(self, lake: Lake) -> None:
+        dataset = table(lake, schema=pa.schema([("a", pa.struct([("x", pa.int8())]))]))
+        dataset.rename_column("a", "b")
+        incoming = pa.table({"b": pa.array([{"x": 1}], pa.struct([("x", pa.int8())]))})
+        file = dataset.plan_write(incoming.schema).conform(incoming).schema.field("a")
+        assert (file.metadata[b"PARQUET:field_id"], file.type[0].metadata[b"PARQUET:field_id"]) == (b"1", b"2")
+
+    def test_a_write_changes_no_type_that_an_explicit_change_would_not(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, properties={"delta.constraints.positive": "id > 0"})
+        for kind in (pa.int64(), pa.string()):
+            with pytest.raises(SchemaMismatchError, match="the constraint 'positive'"):
+                dataset.plan_write(pa.schema([("id", kind)]), schema_merge=True, promote_to_string=True)
+
+    def test_arguments_of_another_type_are_refused(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        for change in (
+            lambda: dataset.widen_column("id", "int64"),
+            lambda: dataset.add_column(5, pa.int8()),
+            lambda: dataset.add_column("n", int),
+            lambda: dataset.drop_column(None),
+            lambda: dataset.rename_column("id", 5),
+        ):
+            with pytest.raises(ValidationError, match="expected"):
+                change()
+
+    def test_an_unknown_mapping_mode_is_refused(self, lake: Lake) -> None:
+        with pytest.raises(ValidationError, match="one of none, name, id"):
+            table(lake, properties={"delta.columnMapping.mode": "foo"})
 
 
 def test_bad_schemas_are_refused_with_what_was_expected(lake: Lake) -> None:

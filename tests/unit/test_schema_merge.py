@@ -132,7 +132,7 @@ class TestStrict:
         assert found == {
             "a": "the table has int32, the data has int64; schema_merge=True would allow it",
             "b": "the table has string, the data has int8; promote_to_string=True would allow it",
-            "c": "the table has binary, the data has string, and not all binary values are text",
+            "c": "the table has binary, the data has string, and not every binary has a text to be read back from",
             "d": "the table has no such column, the data has bool; schema_merge=True would allow it",
         }
 
@@ -216,6 +216,19 @@ class TestMerge:
             ("a", "promoted"),
             ("tags.element", "promoted"),
         ]
+
+    def test_a_promotion_ends_the_widenings_before_it_and_adds_to_the_promotions(self) -> None:
+        first = merge(
+            schema(a=pa.list_(pa.int8()), m=pa.map_(pa.int8(), pa.int8())), schema(a=pa.list_(pa.int16())), MERGE
+        )
+        assert _noted(first.field("a"), "delta.typeChanges")
+        second = merge(first, schema(a=pa.list_(pa.bool_()), m=pa.map_(pa.int8(), pa.bool_())), ANYTHING)
+        assert _noted(second.field("a"), "delta.typeChanges") is None
+        third = merge(second, schema(m=pa.map_(pa.bool_(), pa.string())), ANYTHING)
+        assert [note["fieldPath"] for note in _noted(third.field("m"), "lakelog.promotedFrom")] == ["value", "key"]
+
+    def test_a_missing_type_is_named_where_it_is_missing(self) -> None:
+        assert differences(schema(a=pa.int8()), schema(a=pa.list_(pa.null())), ANYTHING).keys() == {"a"}
 
     def test_binary_never_becomes_text(self) -> None:
         assert differences(schema(a=pa.int8()), schema(a=pa.binary()), ANYTHING).keys() == {"a"}

@@ -272,7 +272,7 @@ class Committer:
             if path not in removed_paths:
                 replaced = {"table_id": draft.table_id, "version": file.version, "ordinal": file.ordinal}
                 transaction.execute(queries["close_file"], {**replaced, "removed_version": draft.version})
-        for table, rows in draft.rows(base):
+        for table, rows in draft.rows(base, live):
             transaction.insert(table, rows)
             record.rows[table] = record.rows.get(table, 0) + len(rows)
         transaction.execute(

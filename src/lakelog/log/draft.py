@@ -22,7 +22,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.few_files import FewFiles
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.many_files import ManyFiles
-from lakelog.log.removes import Removes
+from lakelog.log.removes import LiveFile, Removes
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
 from lakelog.log.validation.features import upgrade_problems
@@ -182,8 +182,12 @@ class Draft:
         assert self.protocol is not None
         return TableState(self.table_id, self.version, self.metadata, self._protocol_version, self.protocol)
 
-    def rows(self, state: TableState | None) -> Iterator[tuple[str, Rows]]:
-        """The rows of every catalog table but ``dl_table_versions`` and ``dl_remove_files``."""
+    def rows(self, state: TableState | None, live: Mapping[str, LiveFile]) -> Iterator[tuple[str, Rows]]:
+        """The rows of every catalog table but ``dl_table_versions`` and ``dl_remove_files``.
+
+        ``live`` are the rows that the touched paths have now: a file that is added again, with another deletion vector,
+        say, is still what it was written as.
+        """
         table_id, version = self.table_id, self.version
         if self.new_metadata is not None:
             yield "dl_metadata_updates", [_metadata_row(table_id, version, self.metadata)]
@@ -225,7 +229,9 @@ class Draft:
                     for ordinal, each in enumerate(self._cdc)
                 ],
             )
-        yield from self.adds.rows(table_id, version, self.metadata)
+        current = self.metadata.schema_version
+        older = {path: file.schema_version for path, file in live.items() if file.schema_version != current}
+        yield from self.adds.rows(table_id, version, self.metadata, older)
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -21,9 +21,9 @@ from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
 from lakelog.log.validation.features import needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
-from lakelog.schema.alter import Layout
+from lakelog.schema.alter import Layout, type_change_problems
 from lakelog.schema.changes import SchemaChange, changes_between
-from lakelog.schema.mapping import is_mapped, name_new_columns, physical_schema
+from lakelog.schema.mapping import is_mapped, name_new_columns, physical_schema, with_field_ids
 from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
 from lakelog.schema.projection import Parts, project, renamed
@@ -68,15 +68,25 @@ class WritePlan:
     def conform(self, data: pa.Table) -> pa.Table:
         """The data as the files must hold it: converted, in the table's order, null where a column is missing.
 
-        Raises ``SchemaMismatchError`` for values that do not fit and for nulls in columns that are NOT NULL.
+        Partition columns are among them. Raises ``SchemaMismatchError`` for values that do not fit and for nulls in
+        columns that are NOT NULL, and ``ValidationError`` for data of another schema than the plan was made for.
         """
         from lakelog.schema.convert import apply, null_problems
 
-        table = apply(self.columns, data)
+        planned, found = (
+            {field.name.lower(): field.type for field in schema} for schema in (self.incoming, normalize(data.schema))
+        )
+        if planned != found:
+            names = sorted(name for name in planned.keys() | found.keys() if planned.get(name) != found.get(name))
+            message = f"differs from the schema that the plan was made for in {', '.join(names)}"
+            raise ValidationError("data", [Violation("schema", message)])
+        table = apply(project(list(data.schema), list(self.schema)), data)
         problems = null_problems(table)
         if problems:
             raise SchemaMismatchError("values of the incoming data", problems)
-        return table
+        if self.physical is self.schema:
+            return table
+        return apply(renamed(project(list(self.schema), list(self.schema)), list(with_field_ids(self.physical))), table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +121,12 @@ class SchemaVersion:
 def plan_write(snapshot: Snapshot, incoming: Any, options: MergeOptions) -> WritePlan:
     """Raises ``SchemaMismatchError`` with every difference that the options do not allow."""
     plan = _plan(snapshot.state, incoming, options)
-    if not plan.promoted or snapshot.metadata.configuration.get(MIRROR) == "false":
+    configuration = snapshot.metadata.configuration
+    if not plan.promoted or configuration.get(MIRROR) == "false":
         return plan
+    if configuration.get("delta.appendOnly") == "true":
+        message = "would become a string, for which the files of a mirrored table are replaced; it is append-only"
+        raise SchemaMismatchError("schema change", [Violation(path, message) for path in plan.promoted])
     groups = snapshot.file_groups_as(plan.schema, plan.physical, snapshot.files())
     rewrites = tuple(group for group in groups if not group.native)
     _log.info(
@@ -134,6 +148,7 @@ def _plan(state: TableState, incoming: Any, options: MergeOptions) -> WritePlan:
     if merged is not schema:
         configuration = dict(metadata.action.configuration)
         changes = changes_between(schema, merged)
+        _check_dependents(Layout(schema, configuration, tuple(metadata.action.partition_columns)), merged, changes)
         if any(change.what == "widened" for change in changes):
             configuration[ENABLED] = "true"
         schema, configuration = name_new_columns(merged, configuration)
@@ -149,6 +164,16 @@ def _plan(state: TableState, incoming: Any, options: MergeOptions) -> WritePlan:
     )
 
 
+def _check_dependents(layout: Layout, merged: pa.Schema, changes: Sequence[SchemaChange]) -> None:
+    """What an explicit change of type refuses, a write refuses, too."""
+    found = []
+    for change in changes:
+        if change.what in ("widened", "promoted"):
+            found += type_change_problems(layout, merged, change.path)
+    if found:
+        raise SchemaMismatchError("the incoming schema does not fit the table's", found)
+
+
 def alter(
     committer: Committer,
     table_id: int,
@@ -159,8 +184,16 @@ def alter(
     """Commits a change of the head's columns; None if there is nothing to change. Never retries."""
     with committer.catalog.session() as session:
         state = committer.states.of_head(session, committer.head(session, table_id))
+        key = {"table_id": table_id, "domain": "delta.clustering", "version": state.version}
+        domains = session.fetch(committer.catalog.queries["domain_at"], key)
     action = state.metadata.action
-    before = Layout(state.metadata.schema, action.configuration, tuple(action.partition_columns))
+    clustering = json.loads(domains[0][0]).get("clusteringColumns", []) if domains and not domains[0][1] else []
+    before = Layout(
+        state.metadata.schema,
+        action.configuration,
+        tuple(action.partition_columns),
+        tuple(tuple(column) for column in clustering),
+    )
     after = change(before)
     if after is before:
         return None

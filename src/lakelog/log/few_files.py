@@ -75,8 +75,10 @@ class FewFiles:
                 )
         return found
 
-    def rows(self, table_id: int, version: int, metadata: TableMetadata) -> Iterator[tuple[str, list[Row]]]:
-        """The rows of each catalog table."""
+    def rows(
+        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int]
+    ) -> Iterator[tuple[str, list[Row]]]:
+        """The rows of each catalog table. ``older`` are the schema versions of files that were there before."""
         added: list[Row] = []
         partitions: list[Row] = []
         bounds: list[Row] = []
@@ -84,9 +86,12 @@ class FewFiles:
         for ordinal, (add, stats) in enumerate(zip(self._adds, self._stats, strict=True)):
             count = stats.get("numRecords", sums.get(add.path))
             *values, extra = add_values(add, count)
-            added.append((table_id, version, ordinal, *values, metadata.schema_version, extra))
+            schema_version = older.get(add.path, metadata.schema_version)
+            added.append((table_id, version, ordinal, *values, schema_version, extra))
             partitions += [(table_id, version, ordinal, key, value) for key, value in add.partition_values.items()]
-            bounds += self._bounds((table_id, version, ordinal), add, stats, count, metadata)
+            # What statistics mean depends on the types that they were made for.
+            meant = {} if add.path in older else stats
+            bounds += self._bounds((table_id, version, ordinal), add, meant, count, metadata)
         if added:
             yield "dl_add_files", added
         if self._row_groups:

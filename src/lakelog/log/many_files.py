@@ -1,7 +1,7 @@
 """The rows that thousands of added files become: Arrow from end to end, one column of bounds at a time."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -146,8 +146,13 @@ class ManyFiles:
             for path in self._where(pc.fill_null(pc.not_equal(rows, counts), False))
         ]
 
-    def rows(self, table_id: int, version: int, metadata: TableMetadata) -> Iterator[tuple[str, Any]]:
-        """The rows of each catalog table, in pieces that are made only when they are needed."""
+    def rows(
+        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int]
+    ) -> Iterator[tuple[str, Any]]:
+        """The rows of each catalog table, in pieces that are made only when they are needed.
+
+        ``older`` are the schema versions of files that were there before.
+        """
         assert self._statistics is not None, "problems() comes first"
         count = self.count
         key = {
@@ -158,6 +163,12 @@ class ManyFiles:
         rows = pc.coalesce(self._statistics.rows, self._table.column("row_count"), *self._sums_if_any())
         columns = {name: self._table.column(name) for name in ADD_COLUMNS}
         schema_version = pa.repeat(pa.scalar(metadata.schema_version, pa.int32()), count)
+        unsure = self._table.column("stats").is_null()
+        if older:
+            found = pc.index_in(self.paths, value_set=pa.array(list(older)))
+            schema_version = pc.coalesce(pa.array(list(older.values()), pa.int32()).take(found), schema_version)
+            # What statistics mean depends on the types that they were made for.
+            unsure = pc.or_(unsure, found.is_valid())
         yield (
             "dl_add_files",
             _table("dl_add_files", key | columns | {"row_count": rows, "schema_version": schema_version}),
@@ -171,7 +182,7 @@ class ManyFiles:
             yield "partitions", _table("partitions", key | {"key": pa.repeat(name, count), "value": values})
         for table in _in_pieces(_bounds_table(bounds, key) for bounds in self._bounds(metadata, rows)):
             yield "column_stats", table
-        yield from self._without_statistics(key)
+        yield from self._without_statistics(key, unsure)
 
     def _bounds(self, metadata: TableMetadata, rows: Any) -> Iterator[ColumnBounds]:
         assert self._statistics is not None
@@ -205,10 +216,9 @@ class ManyFiles:
     def _by_partition(self, values: list[Any], kind: Any) -> Any:
         return pa.array(values, kind).take(self._partitions.indices)
 
-    def _without_statistics(self, key: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        missing = self._table.column("stats").is_null()
-        if pc.any(missing).as_py():
-            files = pa.table(key).filter(missing)
+    def _without_statistics(self, key: dict[str, Any], unsure: Any) -> Iterator[tuple[str, Any]]:
+        if pc.any(unsure).as_py():
+            files = pa.table(key).filter(unsure)
             name, span, min_num, min_text = WITHOUT_STATISTICS
             constants = {
                 "column_name": name,

@@ -1,13 +1,16 @@
 """Reading files of many schema versions as one: which of them a reader can take as they are, and which need a cast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.schema.mapping import physical_name, physical_schema
-from lakelog.schema.projection import Parts, is_native, project
+from lakelog.schema.projection import Parts, composed, is_native, project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,32 +20,48 @@ class FileGroup:
     files: Any
     """A ``pyarrow.Table`` as ``Snapshot.files`` gives it."""
     schema: Any
-    """What to read them as, by the names that files use. A column that a file lacks is null."""
+    """What to read them as, by the names that files use. A column that a file lacks is null, but partition columns have
+    the values that ``files`` says."""
     columns: Parts
     """The table's columns out of these."""
     native: bool
     """Whether only names differ, so that no value has to be converted after the reader."""
 
 
-def file_groups(files: Any, logical: pa.Schema, physical: pa.Schema, schemas: dict[int, pa.Schema]) -> list[FileGroup]:
-    """The files of a version, in as few groups as can be: one, unless a column once had a type that no reader converts.
+def file_groups(
+    files: Any, logical: pa.Schema, physical: pa.Schema, schemas: Mapping[int, pa.Schema]
+) -> list[FileGroup]:
+    """The files of a version, in as few groups as can be: one, unless a column became text or the like.
 
-    ``schemas`` are those that the files were written under, by schema version, with logical names.
+    ``schemas`` are all that the table had up to then, by schema version, with logical names; ``logical`` and
+    ``physical`` are what the files are to be read as. Files from before a change that no reader makes by itself are
+    read as the schema just before it, whatever they were written under, and then converted: what becomes text is what
+    a column showed last, under the names that it had then.
     """
-    apart = {}
-    for version, schema in schemas.items():
-        columns = project(list(schema), list(logical), physical_name)
-        if not is_native(columns):
-            apart[version] = (schema, columns)
+    line = [*(schemas[version] for version in sorted(schemas)), logical]
+    first = min(schemas)
+    changes = [first + place for place, pair in enumerate(pairwise(line)) if not is_native(_step(*pair))]
     versions = files.column("schema_version")
-    together = files
-    if apart:
-        together = files.filter(pc.invert(pc.is_in(versions, value_set=pa.array(list(apart), versions.type))))
     groups = []
-    if together.num_rows or not apart:
-        same = project(list(logical), list(logical), physical_name)
-        groups.append(FileGroup(files=together, schema=physical, columns=same, native=True))
-    for version, (schema, columns) in sorted(apart.items()):
-        kept = files.filter(pc.equal(versions, version))
-        groups.append(FileGroup(files=kept, schema=physical_schema(schema), columns=columns, native=False))
+    start = first - 1
+    for change in changes:
+        kept = files.filter(pc.and_(pc.greater(versions, start), pc.less_equal(versions, change)))
+        start = change
+        if kept.num_rows:
+            read_as = schemas[change]
+            columns = _steps(line[change - first :], [later - change for later in changes if later >= change])
+            groups.append(FileGroup(files=kept, schema=physical_schema(read_as), columns=columns, native=False))
+    kept = files.filter(pc.greater(versions, start))
+    if kept.num_rows or not groups:
+        groups.insert(0, FileGroup(files=kept, schema=physical, columns=_step(logical, logical), native=True))
     return groups
+
+
+def _steps(line: list[pa.Schema], changes: list[int]) -> Parts:
+    """From the first schema of a line to its last, through those just before and just after each change."""
+    stations = [line[0], *(line[place] for change in changes for place in (change, change + 1)), line[-1]]
+    return reduce(composed, (_step(*pair) for pair in pairwise(stations)))
+
+
+def _step(before: pa.Schema, after: pa.Schema) -> Parts:
+    return project(list(before), list(after), physical_name)

@@ -29,6 +29,7 @@ class LiveFile(NamedTuple):
     version: int
     ordinal: int
     deletion_vector: str | None
+    schema_version: int
 
     @property
     def vector(self) -> str | None:

@@ -15,7 +15,7 @@ from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
-from lakelog.log.pruning.predicate import Everything, Nothing
+from lakelog.log.pruning.predicate import Everything, Nothing, Predicate, disjunction
 from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
 from lakelog.log.reading import FileGroup, file_groups
@@ -98,58 +98,39 @@ class Snapshot:
     def protocol(self) -> Protocol:
         return self.state.protocol
 
-    def files(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def files(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
         """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``."""
         schema = _selected(FILE_SCHEMA, columns)
         return self._fetch("live_files", "kept_files", schema, self._plan(where))
 
-    def file_groups(self, where: str | None = None) -> list[FileGroup]:
+    def file_groups(self, where: str | Predicate | None = None) -> list[FileGroup]:
         """The same files by how they are to be read, since they may have been written under other schemas."""
         metadata = self.state.metadata
         return self.file_groups_as(metadata.schema, metadata.physical, self.files(where))
 
     def file_groups_as(self, schema: Any, physical: Any, files: Any) -> list[FileGroup]:
-        """The files by how they are to be read as another schema, which has these names in files."""
-        versions = pc.unique(files.column("schema_version")).to_pylist()
+        """The files by how they are to be read as a schema that is this one or follows it."""
         current = self.state.metadata
-        known = {current.schema_version: current.schema}
-        if any(version not in known for version in versions):
+        schemas = {current.schema_version: current.schema}
+        if pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
             catalog = self._committer.catalog
-            key = {"table_id": self.state.table_id, "version": max(versions)}
+            key = {"table_id": self.state.table_id, "version": current.schema_version}
             with catalog.session() as session:
                 rows = session.fetch(catalog.queries["schemas"], key)
-            known |= {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
-        return file_groups(files, schema, physical, {version: known[version] for version in versions})
+            schemas = {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
+        return file_groups(files, schema, physical, schemas)
 
-    def row_groups(self, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def row_groups(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
         schema = _selected(ROW_GROUP_SCHEMA, columns)
         plan = self._plan(where)
         table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan)
         if not isinstance(plan, Everything | Nothing) and table.num_rows:
-            table = table.filter(matching(table.column("stats"), plan, self.state.metadata))
+            table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
 
-    def _plan(self, where: str | None) -> Plan:
-        if where is None:
-            return Everything()
-        metadata = self.state.metadata
-        names = {leaf.name: leaf.type for leaf in leaf_columns(metadata.schema)}
-        names |= {field.name: field.type for field in metadata.schema if field.name not in names}
-        predicate = parse(where, names)
-        if isinstance(predicate, Everything | Nothing):
-            return predicate
-        return bind(predicate, columns_of(self._metadata_history(metadata)))
-
-    def _metadata_history(self, metadata: TableMetadata) -> list[TableMetadata]:
-        if metadata.version == 0:
-            return [metadata]
-        with self._committer.catalog.session() as session:
-            rows = session.fetch(
-                self._committer.catalog.queries["metadata_history"],
-                {"table_id": self.state.table_id, "version": self.version},
-            )
-        return [read_metadata(row) for row in rows]
+    def _plan(self, where: str | Predicate | None) -> Plan:
+        return Everything() if where is None else search_plan(self._committer, self.state, [where])
 
     def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan) -> Any:
         if isinstance(plan, Nothing):
@@ -167,6 +148,29 @@ class Snapshot:
                 parameters["oldest"] = self._oldest_live[0] or 0
             statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)
             return session.fetch_arrow(statement, parameters | keys.parameters, schema)
+
+
+def search_plan(committer: Committer, state: TableState, conditions: Sequence[str | Predicate]) -> Plan:
+    """What to search for, to find the files that can hold a row that matches one of the conditions.
+
+    Raises ``ValidationError`` for conditions that cannot be analysed.
+    """
+    metadata = state.metadata
+    names = {leaf.name: leaf.type for leaf in leaf_columns(metadata.schema)}
+    names |= {field.name: field.type for field in metadata.schema if field.name not in names}
+    predicate = disjunction([parse(each, names) if isinstance(each, str) else each for each in conditions])
+    if isinstance(predicate, Everything | Nothing):
+        return predicate
+    return bind(predicate, columns_of(_metadata_history(committer, state)))
+
+
+def _metadata_history(committer: Committer, state: TableState) -> list[TableMetadata]:
+    if state.metadata.version == 0:
+        return [state.metadata]
+    key = {"table_id": state.table_id, "version": state.version}
+    with committer.catalog.session() as session:
+        rows = session.fetch(committer.catalog.queries["metadata_history"], key)
+    return [read_metadata(row) for row in rows]
 
 
 def read_changes(committer: Committer, table_id: int, first: int, last: int) -> Changes:

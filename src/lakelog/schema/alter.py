@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from lakelog.schema.mapping import (
     columns,
     is_mapped,
     name_new_columns,
+    physical_name,
     with_children,
     with_mapping,
     without_mapping,
@@ -36,6 +37,7 @@ _STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 _CLUSTERING = ("clusteringColumns", "delta.clusteringColumns")
 _ICEBERG = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
 _GENERATED = b"delta.generationExpression"
+_IDENTITY = b"delta.identity."
 _INVARIANT = b"delta.invariants"
 _WIDER = (pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.timestamp("us"))
 _LIST_COMMA = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
@@ -55,6 +57,8 @@ class Layout:
     """The table's properties."""
     partition_columns: tuple[str, ...]
     """Logical names."""
+    clustering: tuple[tuple[str, ...], ...] = ()
+    """Paths of the columns that the table is clustered by, in physical names."""
 
 
 def add_column(
@@ -65,6 +69,7 @@ def add_column(
     Metadata that the type brings along from another table is dropped.
     """
     path = _parts(name)
+    _check_is_type(name, type)
     parent = _find(layout.schema, path[:-1]) if path[1:] else ()
     path = (*(step.name for step in parent), path[-1])
     if not nullable:
@@ -82,6 +87,7 @@ def add_column(
 
 def widen_column(layout: Layout, name: str, type: pa.DataType) -> Layout:
     """The column with a type that holds more, as Delta's type widening allows. The same type changes nothing."""
+    _check_is_type(name, type)
     steps = _find(layout.schema, _parts(name))
     path, source = _path(steps), steps[-1].field.type
     if source.equals(type):
@@ -89,15 +95,33 @@ def widen_column(layout: Layout, name: str, type: pa.DataType) -> Layout:
     _check_not_partition(layout, steps, "its type stands in the partition values of all files; write a new table")
     if not widening.can_widen(source, type):
         raise _refused(path, f"cannot go from {source} to {type}; {_could_become(source)}")
-    if not _iceberg_widens(source, type) and any(layout.configuration.get(key) == "true" for key in _ICEBERG):
-        raise _refused(path, f"cannot go from {source} to {type} in a table that Iceberg's readers have to understand")
-    _check_expressions(layout.configuration, layout.schema, steps)
+    _check_type_change(layout, steps, type)
     schema = _edited(layout.schema, steps, lambda field: [field.with_type(type)])
     length = max(index for index, step in enumerate(steps, 1) if step.is_column)
     change = path[length:], to_delta_type(source), to_delta_type(type)
     schema = _edited(schema, steps[:length], lambda field: [widening.with_type_change(field, *change)])
     configuration = {**layout.configuration, widening.ENABLED: "true"}
     return replace(layout, schema=_checked(schema, configuration), configuration=configuration)
+
+
+def type_change_problems(layout: Layout, merged: pa.Schema, name: str) -> list[Violation]:
+    """Why a column cannot have the type that it has in another schema of the same columns."""
+    steps = _find(layout.schema, _parts(name))
+    try:
+        _check_type_change(layout, steps, _find(merged, _parts(name))[-1].field.type)
+    except ValidationError as error:
+        return list(error.violations)
+    return []
+
+
+def _check_type_change(layout: Layout, steps: Sequence["_Step"], type: pa.DataType) -> None:
+    source = steps[-1].field.type
+    if not _iceberg_widens(source, type) and any(layout.configuration.get(key) == "true" for key in _ICEBERG):
+        message = f"cannot go from {source} to {type} in a table that Iceberg's readers have to understand"
+        raise _refused(_path(steps), message)
+    if any(key.startswith(_IDENTITY) for key in steps[-1].field.metadata or {}):
+        raise _refused(_path(steps), "is an identity column, which is int64 for ever")
+    _check_expressions(layout.configuration, layout.schema, steps)
 
 
 def make_nullable(layout: Layout, name: str) -> Layout:
@@ -126,6 +150,8 @@ def rename_column(layout: Layout, name: str, new_name: str) -> Layout:
     """
     steps = _find_column(layout.schema, name, "renamed")
     path = _path(steps)
+    if not isinstance(new_name, str):
+        raise _refused(path, f"expected a text as its new name, found {new_name!r}")
     new_path = (*path[:-1], new_name)
     if new_path == path:
         return layout
@@ -152,6 +178,9 @@ def drop_column(layout: Layout, name: str) -> Layout:
         message = "is the last field of its struct; drop the struct" if steps[1:] else "is the last column in the files"
         raise _refused(path, f"{message}, or add another one first")
     _check_expressions(layout.configuration, _edited(layout.schema, steps, lambda _: []), steps)
+    physical = tuple(physical_name(step.field) for step in steps if step.is_column)
+    if any(column[: len(physical)] == physical for column in layout.clustering):
+        raise _refused(path, "the table is clustered by it; cluster by other columns first")
     _check_clustering(layout.configuration, path)
     schema, configuration = with_mapping(layout.schema, _follow_stats_columns(layout.configuration, path, None))
     return replace(layout, schema=_edited(schema, steps, lambda _: []), configuration=configuration)
@@ -285,7 +314,7 @@ def _could_become(source: pa.DataType) -> str:
 def _iceberg_widens(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether Iceberg, too, can read a column after this widening."""
     if pa.types.is_decimal(source):
-        return bool(source.scale == target.scale)
+        return bool(pa.types.is_decimal(target) and source.scale == target.scale)
     return bool(pa.types.is_integer(target) or pa.types.is_float32(source))
 
 
@@ -389,10 +418,18 @@ def _paths(kind: pa.DataType, parent: tuple[str, ...]) -> Iterator[tuple[str, ..
 
 
 def _parts(name: str) -> tuple[str, ...]:
+    if not isinstance(name, str):
+        raise ValidationError("schema change", [Violation("column", f"expected a column's name, found {name!r}")])
     try:
         return parse_path(name)
     except ValidationError as error:
         raise ValidationError("schema change", error.violations) from None
+
+
+def _check_is_type(name: str, type: Any) -> None:
+    if not isinstance(type, pa.DataType):
+        message = f"expected an Arrow type such as pyarrow.int64(), found {type!r}"
+        raise ValidationError("schema change", [Violation(str(name), message)])
 
 
 def _path(steps: Sequence[_Step]) -> tuple[str, ...]:

@@ -69,6 +69,11 @@ class _Work:
         # The names and the metadata of elements may differ.
         return array if _is_exactly(array.type, conversion.target) else array.cast(conversion.target)
 
+    def _then(self, conversion: Conversion, array: pa.Array, path: Path) -> pa.Array:
+        for step in conversion.steps:
+            array = self._value(step, array, path)
+        return array
+
     def _cast(self, conversion: Conversion, array: pa.Array, path: Path) -> pa.Array:
         plain = array
         try:
@@ -131,6 +136,7 @@ _CARRY_OUT: dict[Kind, Callable[[_Work, Conversion, pa.Array, Path], pa.Array]] 
     Kind.STRUCT: _Work._struct,
     Kind.LIST: _Work._list,
     Kind.MAP: _Work._map,
+    Kind.THEN: _Work._then,
 }
 
 

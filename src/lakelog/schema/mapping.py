@@ -41,6 +41,9 @@ _LISTS = (
 )
 
 
+MODES = ("none", "name", "id")
+
+
 def is_mapped(configuration: Mapping[str, str]) -> bool:
     return configuration.get(MODE, "none") != "none"
 
@@ -54,6 +57,24 @@ def physical_name(column: pa.Field) -> str:
     """The name that files use for a column of a mapped table."""
     name: str = _delta_value(column, _PHYSICAL_NAME) or column.name
     return name
+
+
+def column_id(column: pa.Field) -> int | None:
+    """The id that a column of a mapped table has."""
+    found: int | None = _delta_value(column, _ID)
+    return found
+
+
+def with_field_ids(schema: pa.Schema) -> pa.Schema:
+    """A mapped table's schema so that pyarrow writes the columns' ids into Parquet, too."""
+    return _change_columns(
+        schema,
+        lambda column: (
+            column
+            if (known := column_id(column)) is None
+            else column.with_metadata({**(column.metadata or {}), b"PARQUET:field_id": str(known).encode()})
+        ),
+    )
 
 
 def with_mapping(schema: pa.Schema, configuration: Mapping[str, str]) -> tuple[pa.Schema, dict[str, str]]:

@@ -13,7 +13,8 @@ from lakelog.schema.checks import Path
 from lakelog.schema.delta import to_delta_type
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import children, without_mapping
-from lakelog.schema.widening import common, holds, with_type_change
+from lakelog.schema.spark_text import has_text
+from lakelog.schema.widening import common, holds, with_type_change, without_type_changes
 
 _STRING = pa.string()
 
@@ -105,7 +106,8 @@ class _Merging:
         if ours.nullable:
             return ours
         if not self._options.schema_merge:
-            self._differ((*path, ours.name), f"the table has {shown(ours.type)} NOT NULL, the data has no such column")
+            found = f"the table has {shown(ours.type)} NOT NULL, the data has no such column"
+            self._differ((*path, ours.name), found, "schema_merge")
         return ours.with_nullable(True)
 
     def _added(self, path: Path, theirs: pa.Field, key: bool) -> pa.Field:
@@ -166,8 +168,9 @@ class _Merging:
 
     def _text(self, place: _Place, ours: pa.DataType, theirs: pa.DataType, found: str) -> pa.DataType:
         """The last resort: a string that shows either."""
-        if _holds_binary(ours) or _holds_binary(theirs):
-            self._differ(place.path, f"{found}, and not all binary values are text")
+        textless = next((kind for kind in (ours, theirs) if not has_text(kind)), None)
+        if textless is not None:
+            self._differ(place.path, f"{found}, and not every {shown(textless)} has a text to be read back from")
             return ours
         becomes_text = ours != _STRING
         if self._options.promote_to_string and (self._options.schema_merge or not becomes_text):
@@ -192,16 +195,14 @@ def _noted(merged: pa.Field, place: _Place) -> pa.Field:
     for steps, before, after in place.widened:
         merged = with_type_change(merged, steps, to_delta_type(before), to_delta_type(after))
     if place.promoted:
-        note = field_metadata.from_json_object({PROMOTED_FROM: place.promoted})
-        merged = merged.with_metadata({**(merged.metadata or {}), **note})
+        known = field_metadata.to_json_object(merged.metadata or {}).get(PROMOTED_FROM, [])
+        noted = field_metadata.from_json_object({PROMOTED_FROM: [*known, *place.promoted]})
+        merged = merged.with_metadata({**(merged.metadata or {}), **noted})
+        for note in place.promoted:
+            merged = without_type_changes(merged, note.get("fieldPath"))
     return merged
 
 
 def _holds_null(kind: pa.DataType) -> bool:
     """Whether something in a type has no type yet."""
     return bool(pa.types.is_null(kind)) or any(_holds_null(child.type) for child in children(kind))
-
-
-def _holds_binary(kind: pa.DataType) -> bool:
-    """Whether a value's own text could not be read back; inside structs, lists and maps JSON has base64."""
-    return bool(pa.types.is_binary(kind))

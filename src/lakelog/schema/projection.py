@@ -23,6 +23,8 @@ class Kind(Enum):
     STRUCT = "struct"
     LIST = "list"
     MAP = "map"
+    THEN = "then"
+    """One conversion after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,31 @@ class Conversion:
     kind: Kind
     target: pa.DataType
     parts: tuple["Part", ...] = ()
-    lossless: bool = True
-    """Of a cast: whether it is a widening, which readers of Parquet do by themselves."""
+    source: pa.DataType | None = None
+    """Of a cast, a text or a struct: what the values were."""
+    steps: tuple["Conversion", ...] = ()
+    """Of several: in order."""
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing happens to a value: not even a name inside it changes."""
+        if self.kind is Kind.STRUCT:
+            assert self.source is not None
+            names = [field.name for field in self.source]
+            if names != [part.field.name for part in self.parts] or [p.source for p in self.parts] != [
+                *range(len(names))
+            ]:
+                return False
+        nested = all(part.conversion is not None and part.conversion.is_identity for part in self.parts)
+        return nested and self.kind not in (Kind.CAST, Kind.TEXT, Kind.THEN)
 
     @property
     def is_native(self) -> bool:
         """Whether a reader of Parquet does all of it when it is told the target's schema."""
-        return self.kind is not Kind.TEXT and self.lossless and is_native(self.parts)
+        if self.kind is Kind.CAST:
+            assert self.source is not None
+            return can_widen(self.source, self.target)
+        return self.kind not in (Kind.TEXT, Kind.THEN) and is_native(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +100,7 @@ def convert_type(source: pa.DataType, target: pa.DataType, key: Match = by_name)
     if source.equals(target, check_metadata=False) and not _holds_struct(target):
         return Conversion(Kind.SAME, target)
     if pa.types.is_struct(target) and pa.types.is_struct(source):
-        return Conversion(Kind.STRUCT, target, project(list(source), list(target), key))
+        return Conversion(Kind.STRUCT, target, project(list(source), list(target), key), source)
     if is_list(source) and pa.types.is_list(target):
         element = Part(target.value_field, 0, convert_type(source.value_type, target.value_type, key))
         return Conversion(Kind.LIST, target, (element,))
@@ -94,13 +114,33 @@ def convert_type(source: pa.DataType, target: pa.DataType, key: Match = by_name)
             ),
         )
     if pa.types.is_string(target) and not is_text(source):
-        return Conversion(Kind.TEXT, target)
-    return Conversion(Kind.CAST, target, lossless=can_widen(source, target))
+        return Conversion(Kind.TEXT, target, source=source)
+    return Conversion(Kind.CAST, target, source=source)
 
 
 def is_native(parts: Parts) -> bool:
     """Whether a reader of Parquet gives all columns by itself when it is told the target's schema."""
     return all(part.conversion is None or part.conversion.is_native for part in parts)
+
+
+def composed(first: Parts, second: Parts) -> Parts:
+    """The second's columns, out of what the first one gives."""
+    parts = []
+    for part in second:
+        before = None if part.source is None else first[part.source]
+        if before is None or before.source is None or before.conversion is None or part.conversion is None:
+            parts.append(Part(part.field, None, None))
+        else:
+            parts.append(Part(part.field, before.source, _after(before.conversion, part.conversion)))
+    return tuple(parts)
+
+
+def _after(first: Conversion, second: Conversion) -> Conversion:
+    if first.kind is Kind.SAME:
+        return second
+    if second.kind is Kind.SAME:
+        return replace(first, target=second.target)
+    return Conversion(Kind.THEN, second.target, steps=(first, second))
 
 
 def renamed(parts: Parts, fields: Sequence[pa.Field]) -> Parts:
@@ -112,6 +152,9 @@ def renamed(parts: Parts, fields: Sequence[pa.Field]) -> Parts:
 
 
 def _renamed(conversion: Conversion, target: pa.DataType) -> Conversion:
+    if conversion.kind is Kind.THEN:
+        *before, last = conversion.steps
+        return replace(conversion, target=target, steps=(*before, _renamed(last, target)))
     inside = children(target) if conversion.parts else ()
     return replace(conversion, target=target, parts=renamed(conversion.parts, inside))
 

@@ -30,6 +30,24 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"'} | _CONTROL | {char: json.dumps(char)[1:-1]
 """As Jackson writes them, the backslash first."""
 
 
+def has_text(kind: pa.DataType) -> bool:
+    """Whether all values of a type have a text. Binary ones have none by themselves; in JSON they are base64."""
+    return not pa.types.is_binary(kind) and _has_json(kind)
+
+
+def _has_json(kind: pa.DataType) -> bool:
+    if pa.types.is_null(kind):
+        return False
+    if pa.types.is_struct(kind):
+        return all(_has_json(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return _has_json(kind.value_type)
+    if pa.types.is_map(kind):
+        key = kind.key_type
+        return not (pa.types.is_nested(key) or pa.types.is_binary(key)) and _has_json(kind.item_type)
+    return True
+
+
 def spark_text(array: pa.Array) -> pa.Array:
     """The text of every value; null for null. The types are those that tables have.
 

@@ -80,3 +80,13 @@ def with_type_change(field: pa.Field, steps: tuple[str, ...], source: str, targe
         change["fieldPath"] = ".".join(steps)
     changes = {_TYPE_CHANGES: [*known.get(_TYPE_CHANGES, []), change]}
     return field.with_metadata({**(field.metadata or {}), **field_metadata.from_json_object(changes)})
+
+
+def without_type_changes(field: pa.Field, path: str | None) -> pa.Field:
+    """The field without the widenings of something in it that is a string now; None is the field's type itself."""
+    known = field_metadata.to_json_object(field.metadata or {}).get(_TYPE_CHANGES, [])
+    kept = [] if path is None else [change for change in known if change.get("fieldPath") != path]
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != _TYPE_CHANGES.encode()}
+    if kept:
+        metadata |= field_metadata.from_json_object({_TYPE_CHANGES: kept})
+    return field.with_metadata(metadata or None)

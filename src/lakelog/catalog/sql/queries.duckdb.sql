@@ -2,7 +2,7 @@
 
 -- name: live_paths
 -- The live rows of the paths that a commit touches; a list is one text, since DuckDB binds each element by itself.
-SELECT f.path, f.version, f.ordinal, f.deletion_vector FROM dl_add_files f
+SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version FROM dl_add_files f
 WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path IN (SELECT unnest(string_split($paths, chr(1))))
 
 -- name: oldest_live

@@ -26,7 +26,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('lakelog create', 'dl_tables'::reg
 
 -- name: live_path
 -- The live row of the one path that a commit touches.
-SELECT path, version, ordinal, deletion_vector FROM dl_add_files
+SELECT path, version, ordinal, deletion_vector, schema_version FROM dl_add_files
 WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
   AND hashtextextended(path, 0) = hashtextextended($path, 0)
   AND hashtextextended(path, 1) = hashtextextended($path, 1)
@@ -34,9 +34,9 @@ WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
 -- name: live_paths
 -- The live rows of the paths that a commit touches. OFFSET 0 here and below keeps the planner from joining the other
 -- way round where it has no statistics yet: one index search for each outer row, whatever it believes.
-SELECT f.path, f.version, f.ordinal, f.deletion_vector
+SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version
 FROM unnest(CAST($paths AS text[])) AS p (path) CROSS JOIN LATERAL (
-  SELECT f.path, f.version, f.ordinal, f.deletion_vector FROM dl_add_files f
+  SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version FROM dl_add_files f
   WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path = p.path
     AND hashtextextended(f.path, 0) = hashtextextended(p.path, 0)
     AND hashtextextended(f.path, 1) = hashtextextended(p.path, 1)
@@ -66,6 +66,18 @@ SELECT f.* FROM kept CROSS JOIN LATERAL (
   WHERE f.table_id = $table_id AND f.version = kept.version AND f.ordinal = kept.ordinal
     AND f.version <= $version AND (f.removed_version IS NULL OR f.removed_version > $version)
   OFFSET 0) f
+
+-- name: touched_files
+-- Each file that a commit after a version, up to another, added or removed, with the version that did so.
+SELECT f.version AS touched_by, f.version, f.ordinal, true AS added, f.data_change, f.path, f.partition_values
+FROM dl_add_files f WHERE f.table_id = $table_id AND f.version > $version AND f.version <= $last
+UNION ALL
+SELECT r.version AS touched_by, f.version, f.ordinal, false AS added, r.data_change, r.path, f.partition_values
+FROM dl_remove_files r CROSS JOIN LATERAL (
+  SELECT f.version, f.ordinal, f.partition_values FROM dl_add_files f
+  WHERE f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
+  OFFSET 0) f
+WHERE r.table_id = $table_id AND r.version > $version AND r.version <= $last
 
 -- name: keys_range_num
 -- Files whose numbers in a column can lie in [low, high]. OFFSET 0 keeps one index search for each span.

@@ -43,7 +43,7 @@ WHERE table_id = $table_id AND current_version = $version - 1
 
 -- name: live_path
 -- The live row of the one path that a commit touches.
-SELECT path, version, ordinal, deletion_vector FROM dl_add_files
+SELECT path, version, ordinal, deletion_vector, schema_version FROM dl_add_files
 WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
 
 -- name: close_removed
@@ -116,9 +116,27 @@ WHERE table_id = $table_id AND app_id = $app_id AND version <= $version ORDER BY
 SELECT version, app_id, app_version, last_update, extra FROM dl_txn_actions
 WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, app_id
 
+-- name: txn_between
+-- The first commit after a version, up to another, that recorded an application's progress.
+SELECT min(version) FROM dl_txn_actions
+WHERE table_id = $table_id AND app_id = $app_id AND version > $version AND version <= $last
+
+-- name: domain_at
+-- A domain's configuration at a version.
+SELECT configuration, removed FROM dl_domain_metadata
+WHERE table_id = $table_id AND domain = $domain AND version <= $version ORDER BY version DESC LIMIT 1
+
 -- name: domain_actions
 SELECT version, domain, configuration, removed, extra FROM dl_domain_metadata
 WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, domain
+
+-- name: rule_changes
+-- The commits after a version, up to another, that changed what every writer has to respect.
+SELECT version, 'metadata' AS changed FROM dl_metadata_updates
+WHERE table_id = $table_id AND version > $version AND version <= $last
+UNION ALL
+SELECT version, 'protocol' AS changed FROM dl_protocol_updates
+WHERE table_id = $table_id AND version > $version AND version <= $last
 
 -- name: live_files
 -- The live files of a version. A file that a later commit removed is still live here.
@@ -152,6 +170,27 @@ WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last
 -- Files removed by the commits of a range of versions.
 SELECT {columns} FROM dl_remove_files f
 WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last
+
+-- name: touched_files
+-- Each file that a commit after a version, up to another, added or removed, with the version that did so.
+SELECT f.version AS touched_by, f.version, f.ordinal, true AS added, f.data_change, f.path, f.partition_values
+FROM dl_add_files f WHERE f.table_id = $table_id AND f.version > $version AND f.version <= $last
+UNION ALL
+SELECT r.version AS touched_by, f.version, f.ordinal, false AS added, r.data_change, r.path, f.partition_values
+FROM dl_remove_files r CROSS JOIN dl_add_files f
+WHERE r.table_id = $table_id AND r.version > $version AND r.version <= $last
+  AND f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
+
+-- name: touched_keys
+-- The keys of those of the same files that a predicate kept, live or not.
+SELECT version, ordinal FROM (
+  SELECT version, ordinal FROM dl_add_files
+  WHERE table_id = $table_id AND version > $version AND version <= $last
+  UNION ALL
+  SELECT added_version AS version, added_ordinal AS ordinal FROM dl_remove_files
+  WHERE table_id = $table_id AND version > $version AND version <= $last
+) AS touched
+{kept}
 
 -- name: cdc_files
 SELECT {columns} FROM dl_cdc_files f

@@ -2,7 +2,7 @@
 
 -- name: live_paths
 -- The live rows of the paths that a commit touches; the paths come as a JSON array.
-SELECT f.path, f.version, f.ordinal, f.deletion_vector
+SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version
 FROM json_each($paths) AS p CROSS JOIN dl_add_files f INDEXED BY dl_add_files_live_path
 WHERE f.table_id = $table_id AND f.path = p.value AND f.removed_version IS NULL
 

@@ -36,6 +36,8 @@ class Column:
     kind: Kind
     since: int
     """Files of earlier versions have no row for it."""
+    same_since: int
+    """Statistics of earlier versions were made for another kind."""
     partition: bool
 
 
@@ -72,7 +74,8 @@ def columns_of(history: Sequence[TableMetadata]) -> dict[str, Column]:
         kind = kind_of(physical.type)
         if kind is not None and physical.name in indexed:
             partition = len(physical.path) == 1 and physical.path[0] in newest.partition_columns
-            found[logical.name] = Column(physical.name, kind, _since(history, physical, kind), partition)
+            since = _since(history, physical, kind)
+            found[logical.name] = Column(physical.name, kind, since, _same_since(history, physical, kind), partition)
     return found
 
 
@@ -85,6 +88,16 @@ def _since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
             break
         # What stands for a file without statistics is another row in a partition column than elsewhere.
         if (leaf.path[0] in metadata.partition_columns) != partition:
+            break
+        since = metadata.version
+    return since
+
+
+def _same_since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
+    since = history[0].version
+    for metadata in history:
+        older = next((each for each in metadata.indexed if each.name == leaf.name), None)
+        if older is None or kind_of(older.type) is not kind:
             break
         since = metadata.version
     return since

@@ -12,26 +12,32 @@ from lakelog.log.pruning.predicate import Everything, Nothing
 from lakelog.log.state import TableMetadata
 
 
-def matching(stats: Any, plan: Plan, metadata: TableMetadata) -> Any:
-    """A mask over row groups, from their statistics. What is missing or unreadable keeps the row group."""
+def matching(groups: Any, plan: Plan, metadata: TableMetadata) -> Any:
+    """A mask over row groups, from their statistics. What is missing or unreadable keeps the row group.
+
+    So does a column whose bounds were of another kind when the file was added: numbers in what is text now, or floats,
+    whose shortened digits a double would take at their word.
+    """
+    stats = groups.column("stats")
+    versions = groups.column("version").to_numpy()
     leaves = tuple(leaf for leaf in metadata.indexed if leaf.path[0] not in metadata.partition_columns)
     try:
         columns = {column.name: column for column in read_statistics(stats, leaves).columns}
     except UnusualStatistics:
         return pa.repeat(True, len(stats))
-    return pa.array(_mask(plan, columns, len(stats)))
+    return pa.array(_mask(plan, columns, versions))
 
 
-def _mask(plan: Plan, columns: dict[str, ColumnBounds], count: int) -> Any:
+def _mask(plan: Plan, columns: dict[str, ColumnBounds], versions: Any) -> Any:
     if isinstance(plan, AllOf | AnyOf):
-        masks = [_mask(item, columns, count) for item in plan.items]
+        masks = [_mask(item, columns, versions) for item in plan.items]
         return np.logical_and.reduce(masks) if isinstance(plan, AllOf) else np.logical_or.reduce(masks)
     if isinstance(plan, Everything | Nothing):
-        return np.full(count, isinstance(plan, Everything))
+        return np.full(len(versions), isinstance(plan, Everything))
     bounds = columns.get(plan.column.name)
     if bounds is None:
-        return np.full(count, True)
-    return np.array(pc.fill_null(_test(plan, bounds), True))
+        return np.full(len(versions), True)
+    return np.array(pc.fill_null(_test(plan, bounds), True)) | (versions < plan.column.same_since)
 
 
 def _test(test: Test, bounds: ColumnBounds) -> Any:

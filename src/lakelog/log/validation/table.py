@@ -9,6 +9,7 @@ from lakelog.actions import NAME, TEXT_MAP, CommitInfo, DomainMetadata, Field, M
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.validation.features import protocol_problems
 from lakelog.log.validation.fields import field_violations
+from lakelog.schema.mapping import MODE, MODES
 from lakelog.strict_json import shown
 
 KNOWN_SYSTEM_DOMAINS = frozenset({"delta.clustering", "delta.rowTracking"})
@@ -36,6 +37,10 @@ def validate_metadata(metadata: Metadata, where: str = "metaData") -> list[Viola
             message = "'format' takes an object without provider and options, which have fields of their own"
             violations.append(Violation(f"{where}.extra", message))
     if broken.isdisjoint({f"{where}.schema_string", f"{where}.configuration"}):
+        mode = metadata.configuration.get(MODE, "none")
+        if mode not in MODES:
+            message = f"expected {MODE} to be one of {', '.join(MODES)}, got {shown(mode)}"
+            violations.append(Violation(f"{where}.configuration", message))
         schema, problems = _read_schema(metadata, f"{where}.schema_string")
         violations += problems
         if schema is not None and f"{where}.partition_columns" not in broken:
