@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from lakelog import CommitResult, Dataset, FileGroup, Lake, Snapshot, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, RemoveFile
 from lakelog.schema.convert import apply
-from lakelog.schema.mapping import children, with_children
+from lakelog.schema.mapping import loosened
 from lakelog.schema.projection import project, renamed
 
 
@@ -28,18 +28,9 @@ def write(lake: Lake, dataset: Dataset, data: pa.Table, **options: Any) -> Commi
 def _added(dataset: Dataset, rows: pa.Table) -> AddFile:
     path = Path(dataset.location) / f"{uuid.uuid4()}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows.cast(pa.schema(map(_nullable, rows.schema))), path)
+    # Files need not say NOT NULL, and pyarrow writes no null struct around a field that does.
+    pq.write_table(rows.cast(loosened(rows.schema)), path)
     return AddFile(path=path.name, size=path.stat().st_size, modification_time=0)
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    """Files need not say NOT NULL, and pyarrow writes no null struct around a field that does."""
-    inside = children(field.type)
-    if pa.types.is_map(field.type):
-        kind = with_children(field.type, [inside[0], _nullable(inside[1])])
-    else:
-        kind = with_children(field.type, [_nullable(child) for child in inside]) if inside else field.type
-    return field.with_type(kind).with_nullable(True)
 
 
 def read(snapshot: Snapshot, location: str) -> pa.Table:

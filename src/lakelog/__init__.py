@@ -1,5 +1,7 @@
 """Lakelog: a lakehouse whose transaction log is a SQL database."""
 
+from typing import TYPE_CHECKING, Any
+
 from lakelog import actions
 from lakelog.dataset import Dataset
 from lakelog.errors import (
@@ -27,6 +29,10 @@ from lakelog.log.snapshot import Changes, Commit, Snapshot
 from lakelog.log.transaction import TransactionManager, TxContext
 from lakelog.log.writer import SqlTxnLogWriter
 from lakelog.schema.changes import SchemaChange
+
+if TYPE_CHECKING:
+    from lakelog.spark.read import read_dataset
+    from lakelog.spark.write import WriteResult, write_dataset
 
 __all__ = [
     "AddFiles",
@@ -59,6 +65,20 @@ __all__ = [
     "VersionNotFoundError",
     "Violation",
     "WritePlan",
+    "WriteResult",
     "actions",
     "connect",
+    "read_dataset",
+    "write_dataset",
 ]
+
+_ON_SPARK = ("WriteResult", "read_dataset", "write_dataset")
+"""Names that need pyspark, which is imported when the first of them is used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_SPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lakelog import spark
+
+    return getattr(spark, name)

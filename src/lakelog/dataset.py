@@ -98,6 +98,12 @@ class Dataset:
             rows = session.fetch(self._committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
 
+    def version_of(self, frame: Any) -> int | None:
+        """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
+        from lakelog.spark.read import version_of
+
+        return version_of(frame, self)
+
     def plan_write(
         self,
         schema: Any,

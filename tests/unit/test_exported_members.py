@@ -20,6 +20,10 @@ DOCUMENTED = {
     "TransactionManager",
     "TxContext",
     "WritePlan",
+    "write_dataset",
+    "WriteResult",
+    # reading
+    "read_dataset",
     "CommitResult",
     "actions",
     "AddFiles",

@@ -48,19 +48,15 @@ def file_groups(
         kept = files.filter(pc.and_(pc.greater(versions, start), pc.less_equal(versions, change)))
         start = change
         if kept.num_rows:
-            read_as = schemas[change]
-            columns = _steps(line[change - first :], [later - change for later in changes if later >= change])
-            groups.append(FileGroup(files=kept, schema=physical_schema(read_as), columns=columns, native=False))
+            read_as = physical_schema(schemas[change])
+            ahead = [later - first for later in changes if later >= change]
+            stations = [read_as, *(line[place] for end in ahead for place in (end, end + 1)), logical]
+            columns = reduce(composed, (_step(*pair) for pair in pairwise(stations)))
+            groups.append(FileGroup(files=kept, schema=read_as, columns=columns, native=False))
     kept = files.filter(pc.greater(versions, start))
     if kept.num_rows or not groups:
-        groups.insert(0, FileGroup(files=kept, schema=physical, columns=_step(logical, logical), native=True))
+        groups.insert(0, FileGroup(files=kept, schema=physical, columns=_step(physical, logical), native=True))
     return groups
-
-
-def _steps(line: list[pa.Schema], changes: list[int]) -> Parts:
-    """From the first schema of a line to its last, through those just before and just after each change."""
-    stations = [line[0], *(line[place] for change in changes for place in (change, change + 1)), line[-1]]
-    return reduce(composed, (_step(*pair) for pair in pairwise(stations)))
 
 
 def _step(before: pa.Schema, after: pa.Schema) -> Parts:

@@ -152,6 +152,20 @@ def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     return next((make(*fields) for holds, make in _LISTS if holds(kind)), kind)
 
 
+def loosened(schema: pa.Schema) -> pa.Schema:
+    """The schema without any NOT NULL but that of a map's keys."""
+    return pa.schema([nullable(field) for field in schema], schema.metadata)
+
+
+def nullable(field: pa.Field) -> pa.Field:
+    """The field without NOT NULL, also inside."""
+    inside = children(field.type)
+    keep = 1 if pa.types.is_map(field.type) else 0
+    loose = [*inside[:keep], *map(nullable, inside[keep:])]
+    kind = with_children(field.type, loose) if inside else field.type
+    return field.with_type(kind).with_nullable(True)
+
+
 def _change_columns(schema: pa.Schema, change: Callable[[pa.Field], pa.Field]) -> pa.Schema:
     return pa.schema([_changed(field, change) for field in schema], schema.metadata)
 

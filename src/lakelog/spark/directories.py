@@ -1,0 +1,89 @@
+"""Where a write's files lie, and how partition values stand in directories: as text that the catalog has, too."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from lakelog.errors import LakelogError
+from lakelog.spark.expressions import local_time, quoted
+from lakelog.spark.footers import WrittenFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark calls the directory of null."""
+
+_IN_PATHS = "/=:@!$&'()*+,;~-._"
+"""Characters that a path of Delta's log has as they are."""
+
+_ESCAPED = re.compile(r"%([0-9a-fA-F]{2})")
+
+
+def partition_text(field: pa.Field) -> "Column":
+    """A partition column as the text that the catalog keeps: null and the empty string are null, times are in UTC."""
+    value = F.col(quoted(field.name))
+    if pa.types.is_timestamp(field.type):
+        return (local_time(value) if field.type.tz else value).cast("string")
+    text = value.cast("string")
+    return F.nullif(text, F.lit("")) if pa.types.is_string(field.type) else text
+
+
+def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:
+    """The data files of a write below a table's root, with what their directories say of partitions."""
+    found = []
+    for entry in _entries(Path(root) / directory):
+        relative = Path(entry.path).relative_to(root).as_posix()
+        status = entry.stat()
+        values = _values(relative, partition_columns)
+        found.append(
+            WrittenFile(
+                path=quote(relative, safe=_IN_PATHS),
+                place=entry.path,
+                size=status.st_size,
+                modification_time=status.st_mtime_ns // 1_000_000,
+                partition_values=values,
+            )
+        )
+    return found
+
+
+def place_of(root: str, path: str) -> str:
+    """Where a file of the log lies."""
+    return path if "://" in path or path.startswith("/") else f"{root}/{unquote(path)}"
+
+
+def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            if entry.name.startswith((".", "_")) and "=" not in entry.name:
+                continue
+            if entry.is_dir():
+                yield from _entries(Path(entry.path))
+            else:
+                yield entry
+
+
+def _values(relative: str, columns: Sequence[str]) -> dict[str, str | None]:
+    """Partition values by column, out of the directories just above the file."""
+    if not columns:
+        return {}
+    parts = relative.split("/")[-1 - len(columns) : -1]
+    values: dict[str, str | None] = {}
+    for column, part in zip(columns, parts, strict=True):
+        name, _, text = part.partition("=")
+        if _unescaped(name) != column:
+            raise LakelogError(f"expected a directory of partition column {column!r}, found {relative!r}")
+        values[column] = None if text == NULL_DIRECTORY else _unescaped(text)
+    return values
+
+
+def _unescaped(text: str) -> str:
+    """The inverse of how Hive and Spark escape names and values in directories, a character at a time."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)

@@ -1,0 +1,531 @@
+"""What the footers of written Parquet files say, as the log keeps it: row counts, null counts and bounds.
+
+A bound may be wider than the values, never narrower; where a footer leaves that in doubt, the bound is left out.
+"""
+
+import json
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pf
+import pyarrow.parquet as pq
+
+from lakelog.errors import LakelogError
+from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS
+from lakelog.log.pruning.bounds import FLOATS, TEXT_LENGTH, Kind, kind_of, next_text
+from lakelog.schema.leaves import Leaf, leaf_columns
+from lakelog.strict_json import encode_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_THREADS = 16
+_FILES_PER_THREAD = 64
+_FILES_PER_TASK = 512
+_SHOWN = 20
+
+_FOOTERS = pa.schema(
+    [
+        ("file", pa.int64()),
+        ("row_group", pa.int32()),
+        ("row_count", pa.int64()),
+        ("byte_size", pa.int64()),
+        ("stats", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
+"""One row for each file, without a row group, and one for each of its row groups."""
+
+_ANCIENT_DAY = (date(1900, 1, 1) - date(1970, 1, 1)).days
+_DAY_MICROSECONDS = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand
+_EPOCH_ORDINAL = _EPOCH.toordinal()
+_PER_DAY = {"milliseconds": 86_400_000, "microseconds": _DAY_MICROSECONDS, "nanoseconds": 86_400_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet file that no commit knows yet.
+
+    ``path`` is the log's name for it: relative to the table's location, URI-encoded. ``place`` is where it lies: an
+    absolute path, or a URI that ``pyarrow.fs`` can open. ``modification_time`` is in milliseconds.
+    ``partition_values`` are Delta's texts by physical name.
+    """
+
+    path: str
+    place: str
+    size: int
+    modification_time: int
+    partition_values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """Tables for one commit: ``adds`` for ``AddFiles``, ``row_groups`` for its row groups; ``rows`` of all files."""
+
+    adds: Any
+    row_groups: Any
+    rows: int
+
+
+def harvest(
+    files: Sequence[WrittenFile], schema: Any, indexed: Sequence[Leaf], *, data_change: bool = True, by: str = "spark"
+) -> Harvest:
+    """Reads the footers here, in threads. Files without rows are included, for the caller to drop.
+
+    ``schema`` is what the files hold, under physical names; of ``indexed``, leaves that are not in it are ignored.
+    ``by`` other than "spark" says that the files may come from writers that leave NaN out of a maximum. Files that
+    are not whole Parquet files of their listed size raise ``LakelogError``, which names them.
+    """
+    listed = [(number, file.place, file.size) for number, file in enumerate(files)]
+    return _harvest(files, _footers(listed, _leaves(schema, indexed), by), data_change)
+
+
+def harvest_in_spark(
+    spark: "SparkSession",
+    files: Sequence[WrittenFile],
+    schema: Any,
+    indexed: Sequence[Leaf],
+    *,
+    data_change: bool = True,
+    by: str = "spark",
+) -> Harvest:
+    """The same, read by Spark's executors: for thousands of files in an object store, or files that only they reach.
+
+    The executors need ``lakelog``. For files on a local disk, the threads of ``harvest`` are faster.
+    """
+    from pyspark.sql.functions import udf
+
+    if not files:
+        return _harvest(files, _FOOTERS.empty_table(), data_change)
+    tasks = [
+        pa.table(
+            {
+                "file": pa.array(range(start, start + len(part)), pa.int64()),
+                "place": pa.array([file.place for file in part], pa.string()),
+                "size": pa.array([file.size for file in part], pa.int64()),
+            }
+        )
+        for start in range(0, len(files), _FILES_PER_TASK)
+        if (part := files[start : start + _FILES_PER_TASK])
+    ]
+    # mapInArrow would need pandas, so that Arrow's own bytes go through a plain function.
+    read = udf(partial(_task, leaves=_leaves(schema, indexed), by=by), "binary", useArrow=False)
+    listed = spark.createDataFrame([(_to_bytes(task),) for task in tasks], "listed binary")
+    found = listed.repartition(len(tasks)).select(read("listed")).collect()
+    return _harvest(files, pa.concat_tables([_from_bytes(row[0]) for row in found]), data_change)
+
+
+def _leaves(schema: Any, indexed: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    wanted = {leaf.path for leaf in indexed}
+    return tuple(leaf for leaf in leaf_columns(schema) if leaf.path in wanted)
+
+
+def _harvest(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> Harvest:
+    broken = footers.filter(footers.column("problem").is_valid())
+    if broken.num_rows:
+        numbers, problems = broken.column("file").to_pylist(), broken.column("problem").to_pylist()
+        lines = [f"{files[number].place}: {problem}" for number, problem in zip(numbers, problems, strict=True)]
+        more = f"\n  … and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+        raise LakelogError(
+            "expected whole Parquet files, but some footers cannot be read; nothing was committed. "
+            "Write the data again, or list the files again:\n  - " + "\n  - ".join(lines[:_SHOWN]) + more
+        )
+    footers = footers.sort_by([("file", "ascending"), ("row_group", "ascending")])
+    whole = footers.filter(footers.column("row_group").is_null())
+    groups = footers.filter(footers.column("row_group").is_valid())
+    adds: dict[str, Any] = {
+        "path": [file.path for file in files],
+        "size": [file.size for file in files],
+        "partition_values": [encode_json(file.partition_values) for file in files],
+        "stats": whole.column("stats"),
+        "row_count": whole.column("row_count"),
+        "modification_time": [file.modification_time for file in files],
+        "data_change": pa.repeat(data_change, len(files)),
+    }
+    table = pa.table(adds, pa.schema([(name, ADD_COLUMNS[name]) for name in adds]))
+    row_groups = groups.select([name for name in ROW_GROUP_COLUMNS if name != "path"])
+    return Harvest(
+        adds=table,
+        row_groups=row_groups.add_column(0, "path", table.column("path").take(groups.column("file"))),
+        rows=pc.sum(whole.column("row_count")).as_py() or 0,
+    )
+
+
+def _task(listed: bytes, leaves: Sequence[Leaf], by: str) -> bytes:
+    columns = (column.to_pylist() for column in _from_bytes(listed).columns)
+    return _to_bytes(_footers(list(zip(*columns, strict=True)), leaves, by))
+
+
+def _to_bytes(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _from_bytes(data: bytes) -> Any:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _footers(listed: Sequence[tuple[int, str, int]], leaves: Sequence[Leaf], by: str) -> Any:
+    """The footers of files, each a number, a place and a size, as a table of ``_FOOTERS``."""
+    parts = [listed[start : start + _FILES_PER_THREAD] for start in range(0, len(listed), _FILES_PER_THREAD)]
+    places = _Places()
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
+        read = pool.map(lambda part: _Reader(leaves, by, places).read(part), parts)
+        return pa.Table.from_batches(read, _FOOTERS)
+
+
+class _Places:
+    """Opens files, with one file system for all that share a scheme and an authority: an object store's is costly."""
+
+    def __init__(self) -> None:
+        self._local = pf.LocalFileSystem()
+        self._known: dict[tuple[str, str], Any] = {}
+        self._guard = threading.Lock()
+
+    def open(self, place: str) -> Any:
+        if not _is_uri(place):
+            return self._local.open_input_file(place)
+        uri = urlsplit(place)
+        if uri.scheme == "file":
+            return self._local.open_input_file(unquote(uri.path))
+        key = (uri.scheme, uri.netloc)
+        with self._guard:
+            if key not in self._known:
+                # Hadoop's names for S3.
+                arrow_place = f"s3{place[3:]}" if uri.scheme in ("s3a", "s3n") else place
+                system, path = pf.FileSystem.from_uri(arrow_place)
+                # To an object store, the bucket is the path's first part.
+                self._known[key] = system, "" if path.startswith("/") else uri.netloc
+        system, bucket = self._known[key]
+        return system.open_input_file(bucket + unquote(uri.path))
+
+
+_is_uri = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/").match
+
+
+class _Range(NamedTuple):
+    """What is known of a column's values: None where nothing is."""
+
+    low: Any
+    high: Any
+    nulls: int | None
+
+
+_UNKNOWN = _Range(None, None, None)
+_EMPTY = _Range(None, None, 0)
+
+
+class _Form(NamedTuple):
+    """How a column's bounds in a footer are read and written."""
+
+    low_text: Callable[[Any], str | None]
+    high_text: Callable[[Any], str | None]
+    value: Callable[[Any], Any] | None = None
+    """Makes what is compared from what the footer holds, where that is not the same."""
+    is_float: bool = False
+    ancient: int | None = None
+    """Times before this may be of the calendar of Spark 2."""
+
+
+class _Column(NamedTuple):
+    """A leaf in a file: the number of its column, and its form if it can have bounds."""
+
+    number: int
+    form: _Form | None
+
+
+_ABSENT = _Column(-1, None)
+
+
+class _Reader:
+    """Reads footers one after the other, and remembers the layout of the last, which the next is likely to share."""
+
+    def __init__(self, leaves: Sequence[Leaf], by: str, places: _Places) -> None:
+        self._leaves = leaves
+        self._by_spark = by == "spark"
+        self._places = places
+        self._tree = _tree([leaf.path for leaf in leaves])
+        self._schema: Any = None
+        self._columns: list[_Column | None] = []
+        self._rows: list[tuple[Any, ...]] = []
+
+    def read(self, listed: Sequence[tuple[int, str, int]]) -> Any:
+        for number, place, size in listed:
+            try:
+                self._read(number, place, size)
+            except (pa.ArrowException, OSError, UnicodeError) as error:
+                self._rows.append((number, None, None, None, None, f"{error}"))
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _FOOTERS, strict=True)]
+        return pa.record_batch(arrays, _FOOTERS)
+
+    def _read(self, number: int, place: str, size: int) -> None:
+        with self._places.open(place) as opened:
+            found = opened.size()
+            if found != size:
+                raise pa.ArrowInvalid(f"was listed with {size} bytes, and has {found}")
+            footer = pq.ParquetFile(opened).metadata
+        schema = footer.schema
+        if self._schema is None or not schema.equals(self._schema):
+            self._columns = _columns(schema, self._leaves)
+            self._schema = schema
+        # Spark sorts NaN above all numbers, and of the writers only parquet-mr does so too: in its footers NaN shows
+        # as a maximum. The others take no notice of NaN, so that it may be there above their maximum.
+        shows_nan = self._by_spark and footer.created_by.startswith("parquet-mr")
+        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+        counts = [group.num_rows for group in groups]
+        ranges = [self._ranges(footer, group, rows, shows_nan) for group, rows in zip(groups, counts, strict=True)]
+        texts = [self._stats(rows, each) for rows, each in zip(counts, ranges, strict=True)]
+        if len(groups) == 1:
+            stats = texts[0]
+        else:
+            merged = [_merged([each[leaf] for each in ranges], counts) for leaf in range(len(self._leaves))]
+            stats = self._stats(footer.num_rows, merged)
+        self._rows.append((number, None, footer.num_rows, None, stats, None))
+        for index, group in enumerate(groups):
+            self._rows.append((number, index, counts[index], group.total_byte_size, texts[index], None))
+
+    def _ranges(self, footer: Any, group: Any, rows: int, shows_nan: bool) -> list[_Range]:
+        if rows == 0:
+            return [_EMPTY] * len(self._columns)
+        ranges = []
+        for column in self._columns:
+            if column is None:
+                ranges.append(_UNKNOWN)
+                continue
+            if column is _ABSENT:
+                ranges.append(_Range(None, None, rows))
+                continue
+            statistics = group.column(column.number).statistics
+            if statistics is None:
+                ranges.append(_UNKNOWN)
+                continue
+            nulls = statistics.null_count if statistics.has_null_count else None
+            form = column.form
+            # A footer holds two bounds or none here: pyarrow hides those that are alone, and the old kind of bounds
+            # (of parquet-mr before 1.10) where their order was not that of the type, which is so for strings.
+            if form is None or nulls == rows or not statistics.has_min_max:
+                ranges.append(_Range(None, None, nulls))
+                continue
+            low, high = statistics.min_raw, statistics.max_raw
+            if form.value is not None:
+                low, high = form.value(low), form.value(high)
+            # Also where one is NaN.
+            if not low <= high or (form.ancient is not None and low < form.ancient and _is_rebased(footer)):
+                low = high = None
+            elif form.is_float and not shows_nan:
+                high = None
+            ranges.append(_Range(low, high, nulls))
+        return ranges
+
+    def _stats(self, rows: int, ranges: Sequence[_Range]) -> str:
+        lows: list[str | None] = []
+        highs: list[str | None] = []
+        for column, (low, high, _) in zip(self._columns, ranges, strict=True):
+            form = None if column is None else column.form
+            lows.append(None if low is None or form is None else form.low_text(low))
+            highs.append(None if high is None or form is None else form.high_text(high))
+        nulls = [None if each.nulls is None else str(each.nulls) for each in ranges]
+        return (
+            f'{{"numRecords":{rows},"minValues":{_object(self._tree, lows)},'
+            f'"maxValues":{_object(self._tree, highs)},"nullCount":{_object(self._tree, nulls)}}}'
+        )
+
+
+def _merged(ranges: Sequence[_Range], counts: Sequence[int]) -> _Range:
+    """A file's range from those of its row groups. One that is unknown leaves the file's unknown."""
+    nulls = [each.nulls for each in ranges]
+    filled = [each for each, rows in zip(ranges, counts, strict=True) if each.nulls != rows]
+    lows, highs = [each.low for each in filled], [each.high for each in filled]
+    return _Range(
+        low=min(lows) if lows and None not in lows else None,
+        high=max(highs) if highs and None not in highs else None,
+        nulls=sum(count for count in nulls if count is not None) if None not in nulls else None,
+    )
+
+
+def _is_rebased(footer: Any) -> bool:
+    """Whether Spark would move the file's ancient times to today's calendar when it reads them."""
+    said = footer.metadata or {}
+    version = said.get(b"org.apache.spark.version")
+    return version is not None and (version < b"3" or b"org.apache.spark.legacyDateTime" in said)
+
+
+def _columns(schema: Any, leaves: Sequence[Leaf]) -> list[_Column | None]:
+    """Where a file of this Parquet schema holds the leaves; None where that is in doubt."""
+    numbers = iter(range(len(schema)))
+    # Parquet's own names of nested columns cannot be told from names with dots.
+    layout = _layout(schema.to_arrow_schema(), numbers)
+    return [_find(layout, leaf, schema) for leaf in leaves]
+
+
+def _layout(fields: Any, numbers: Iterator[int]) -> dict[str, Any]:
+    """By name: the number of a column, the layout of a struct, or None for what has no bounds."""
+    layout: dict[str, Any] = {}
+    for field in fields:
+        kind = _stored(field.type)
+        if pa.types.is_struct(kind):
+            found: Any = _layout(kind, numbers)
+        elif pa.types.is_nested(kind):
+            _layout(_inside(kind), numbers)
+            found = None
+        else:
+            found = next(numbers)
+        layout[field.name] = None if field.name in layout else found
+    return layout
+
+
+def _stored(kind: Any) -> Any:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _inside(kind: Any) -> list[Any]:
+    return [kind.key_field, kind.item_field] if pa.types.is_map(kind) else [kind.value_field]
+
+
+def _find(layout: Any, leaf: Leaf, schema: Any) -> _Column | None:
+    for name in leaf.path:
+        if not isinstance(layout, dict):
+            return None
+        if name not in layout:
+            # Spark takes a column for the same in another spelling.
+            return None if name.lower() in (other.lower() for other in layout) else _ABSENT
+        layout = layout[name]
+    return _Column(layout, _form(schema.column(layout), leaf.type)) if isinstance(layout, int) else None
+
+
+def _form(column: Any, wanted: Any) -> _Form | None:
+    """How bounds of a column of a file serve a leaf, which may be of a wider type; None if they do not."""
+    kind = kind_of(wanted)
+    logical = json.loads(column.logical_type.to_json())
+    name, physical = logical["Type"], column.physical_type
+    is_integer = physical in ("INT32", "INT64") and (name == "None" or (name == "Int" and logical["isSigned"]))
+    if kind is Kind.TEXT and name == "String":
+        return _Form(_low_text, _high_text)
+    if kind is Kind.INTEGER and is_integer:
+        return _Form(str, str)
+    if kind in FLOATS and physical in ("FLOAT", "DOUBLE") and (kind is Kind.FLOAT or physical == "FLOAT"):
+        return _Form(_float_text, _float_text, is_float=True)
+    if kind is Kind.FLOAT and is_integer and physical == "INT32":
+        return _Form(str, str)
+    if kind in (Kind.DECIMAL, Kind.LONG_DECIMAL) and (is_integer or name == "Decimal"):
+        text = partial(_decimal_text, scale=logical.get("scale", 0))
+        return _Form(text, text, value=_unscaled if physical.endswith("BYTE_ARRAY") else None)
+    if kind is Kind.BOOLEAN and physical == "BOOLEAN":
+        return _Form(_boolean_text, _boolean_text)
+    if kind is Kind.DATE and name == "Date":
+        return _Form(_date_text, _date_text, ancient=_ANCIENT_DAY)
+    if kind is Kind.TIMESTAMP and name in ("Timestamp", "Date"):
+        return _time_form(logical, zoned=wanted.tz is not None)
+    return None
+
+
+def _time_form(logical: Mapping[str, Any], *, zoned: bool) -> _Form | None:
+    # A date can become a timestamp without a zone.
+    if zoned != logical.get("isAdjustedToUTC", False):
+        return None
+    per_day = _PER_DAY.get(logical["timeUnit"]) if logical["Type"] == "Timestamp" else 1
+    if per_day is None:
+        return None
+    end = 'Z"' if zoned else '"'
+
+    def low_text(value: int) -> str | None:
+        return _time_text(value * _DAY_MICROSECONDS // per_day, end)
+
+    def high_text(value: int) -> str | None:
+        return _time_text(-(-value * _DAY_MICROSECONDS // per_day), end)
+
+    return _Form(low_text, high_text, ancient=_ANCIENT_DAY * per_day)
+
+
+def _low_text(value: bytes) -> str | None:
+    text = _text(value)
+    return None if text is None else encode_json(text[:TEXT_LENGTH])
+
+
+def _high_text(value: bytes) -> str | None:
+    # A footer may hold a string that was cut, and pyarrow does not say so. It is a bound all the same: what
+    # parquet-mr cuts off a maximum (BinaryTruncator) it makes up for by raising the character before, and it writes
+    # the whole string where none can be raised. The format asks the same of every writer.
+    text = _text(value)
+    if text is not None and len(text) > TEXT_LENGTH:
+        text = next_text(text[:TEXT_LENGTH])
+    return None if text is None else encode_json(text)
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return None if b"\0" in value else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _float_text(value: float) -> str:
+    if math.isinf(value):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    return repr(value)
+
+
+def _unscaled(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _decimal_text(unscaled: int, scale: int) -> str:
+    if scale == 0:
+        return str(unscaled)
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _boolean_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _date_text(days: int) -> str | None:
+    try:
+        return f'"{date.fromordinal(_EPOCH_ORDINAL + days).isoformat()}"'
+    except (OverflowError, ValueError):
+        # Spark's years go beyond four digits.
+        return None
+
+
+def _time_text(microseconds: int, end: str) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return None
+    return f'"{moment.isoformat(timespec="microseconds")}{end}'
+
+
+def _tree(paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The shape of an object that has a member for each path: by JSON key, the path's number or a shape."""
+    tree: dict[str, Any] = {}
+    for number, path in enumerate(paths):
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(f"{encode_json(name)}:", {})
+        node[f"{encode_json(path[-1])}:"] = number
+    return tree
+
+
+def _object(tree: Mapping[str, Any], texts: Sequence[str | None]) -> str:
+    """The JSON object of this shape, without the members that have no text."""
+    members = []
+    for key, node in tree.items():
+        text = texts[node] if type(node) is int else _object(node, texts)
+        if text is not None and text != "{}":
+            members.append(key + text)
+    return f"{{{','.join(members)}}}"

@@ -1,0 +1,44 @@
+"""Whatever holds rows as a Spark DataFrame."""
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakelog.errors import ValidationError, Violation
+from lakelog.schema.convert import apply
+from lakelog.schema.mapping import nullable
+from lakelog.schema.normalize import normalize
+from lakelog.schema.projection import project
+from lakelog.schema.spark import to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame_of(data: Any, spark: "SparkSession | None" = None) -> "DataFrame":
+    """A Spark DataFrame as it is; a pyarrow Table or pandas DataFrame carried into Spark."""
+    if hasattr(data, "sparkSession") and hasattr(data, "observe"):
+        return data  # type: ignore[no-any-return]
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif not isinstance(data, pa.Table) and hasattr(data, "iloc"):
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if not isinstance(data, pa.Table):
+        message = f"expected a Spark or pandas DataFrame or a pyarrow Table, got {type(data).__name__}"
+        raise ValidationError("write", [Violation("data", message)])
+    # Spark's way in does not know NOT NULL inside of something that is null.
+    target = [nullable(field).with_nullable(field.nullable) for field in normalize(data.schema)]
+    rows = apply(project(list(data.schema), target), data)
+    # Without the schema it would take local times for instants.
+    return session_for(spark).createDataFrame(rows, to_spark(rows.schema))
+
+
+def session_for(spark: "SparkSession | None") -> "SparkSession":
+    """The session that was given, or is active, or a new one."""
+    if spark is not None:
+        return spark
+    from pyspark.sql import SparkSession
+
+    from lakelog.spark.session import session
+
+    return SparkSession.getActiveSession() or session()

@@ -1,0 +1,450 @@
+"""What a condition means for pruning, by Spark's own analysis of it.
+
+Spark resolves names, casts both sides of a comparison, knows the session's zone and what day it is. What is left here
+is to walk the analysed expression and to keep what bounds can answer; anything else may match in any file.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.pruning.bounds import next_text
+from lakelog.log.pruning.literals import DAY, Kind, Literal, Span, Value, spans
+from lakelog.log.pruning.predicate import (
+    Differs,
+    Everything,
+    IsNull,
+    Nothing,
+    NotNull,
+    Predicate,
+    conjunction,
+    disjunction,
+    interval,
+)
+from lakelog.log.pruning.reader import parse
+from lakelog.schema.leaves import join_path, leaf_columns
+from lakelog.spark.expressions import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LISTED = 5_000
+"""Values of an IN list that are fetched from the JVM; of a longer one only the smallest and the largest."""
+
+_COMPARISONS = {
+    "EqualTo": "eq",
+    "LessThan": "lt",
+    "LessThanOrEqual": "lte",
+    "GreaterThan": "gt",
+    "GreaterThanOrEqual": "gte",
+}
+_OPPOSITE = {"eq": "neq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
+_MIRRORED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
+
+_CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp")
+_STEADY = (
+    "Cast",
+    "DateAdd",
+    "DateSub",
+    "DateAddInterval",
+    "DateAddYMInterval",
+    "AddMonths",
+    "TimestampAddInterval",
+    "TimestampAddYMInterval",
+    "TruncDate",
+    "TruncTimestamp",
+)
+"""Functions that give a later time for a later time."""
+
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_LARGEST_DOUBLE = int(math.ldexp(2 - 2**-52, 1023))
+
+
+def is_connect(spark: "SparkSession") -> bool:
+    """Whether the session is a client of Spark Connect, which keeps its plans to itself."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def empty_frame(spark: "SparkSession", schema: pa.Schema) -> "DataFrame":
+    """No rows, under a table's schema."""
+    columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in schema]
+    return spark.range(0).select(*columns)
+
+
+def predicate_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Predicate:
+    """The normal form of a condition over a table's columns, as this session understands it.
+
+    Raises ``ValidationError`` with Spark's message for a condition that Spark refuses.
+    """
+    try:
+        filtered = empty_frame(spark, schema).where(where)
+        if is_connect(spark):
+            filtered.schema  # noqa: B018  # the server's answer is the check
+            return _parsed(schema, where)
+        plan = filtered._jdf.queryExecution().analyzed()
+    except AnalysisException as error:
+        raise ValidationError("predicate", [Violation(_shown(where), error.getMessage() or str(error))]) from error
+    return _Walker(spark, schema).rows_of(plan)
+
+
+def _parsed(schema: pa.Schema, where: "str | Column") -> Predicate:
+    """Without Spark's analysis: by the text alone, where that cannot depend on the session's zone."""
+    if not isinstance(where, str):
+        return Everything()
+    names = {leaf.name: leaf.type for leaf in leaf_columns(schema) if not pa.types.is_timestamp(leaf.type)}
+    try:
+        return parse(where, names)
+    except ValidationError:
+        return Everything()
+
+
+def _shown(where: "str | Column") -> str:
+    text = where if isinstance(where, str) else str(where)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An expression as it was analysed, and with the time of day put in. Both trees have the same shape."""
+
+    analysed: Any
+    timed: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.analysed.getClass().getSimpleName())
+
+    @property
+    def type(self) -> str:
+        return str(self.analysed.dataType().simpleString())
+
+    @property
+    def children(self) -> "list[_Node]":
+        ours, timed = self.analysed.children(), self.timed.children()
+        return [_Node(ours.apply(index), timed.apply(index)) for index in range(ours.size())]
+
+    @property
+    def foldable(self) -> bool:
+        return bool(self.timed.foldable())
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether time changes nothing."""
+        return bool(self.analysed.equals(self.timed))
+
+    @property
+    def value(self) -> Any:
+        """As Spark holds it: dates are days and timestamps microseconds since 1970."""
+        return _plain(self.timed.eval(None))
+
+    def grows(self) -> bool:
+        """Whether the value of a constant never goes back as time goes on."""
+        if self.is_constant or self.name in _CLOCKS:
+            return True
+        return self.name in _STEADY and self.type in _TIMES and all(child.grows() for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A column, or a cast of it to a type that it is compared in."""
+
+    column: str
+    type: pa.DataType
+    casts: tuple[str, ...]
+    """Spark's names of types, the column's own first."""
+
+
+class _Unknown(Exception):
+    """What bounds say nothing about."""
+
+
+class _Walker:
+    """Turns an analysed expression into the normal form."""
+
+    def __init__(self, spark: "SparkSession", schema: pa.Schema) -> None:
+        jvm: Any = spark._jvm
+        self._catalyst = jvm.org.apache.spark.sql.catalyst
+        self._errors = _errors()
+        self._schema = schema
+        self._shared: dict[str, _Node] = {}
+
+    def rows_of(self, plan: Any) -> Predicate:
+        """The rows that a filter on top of a plan leaves."""
+        if plan.getClass().getSimpleName() != "Filter":
+            return Everything()
+        rules = self._catalyst.optimizer
+        analysed = rules.ReplaceExpressions.apply(plan)
+        timed = rules.ComputeCurrentTime.apply(analysed)
+        try:
+            return self._rows(_Node(analysed.condition(), timed.condition()), True)
+        except RecursionError:
+            return Everything()
+
+    def _rows(self, node: _Node, wanted: bool) -> Predicate:
+        """The rows for which the condition is TRUE, or, if that is not wanted, FALSE; never those where it is NULL."""
+        name = node.name
+        if name == "Not":
+            return self._rows(node.children[0], not wanted)
+        if name in ("And", "Or"):
+            items = [self._rows(child, wanted) for child in node.children]
+            return conjunction(items) if (name == "And") == wanted else disjunction(items)
+        if name == "With":
+            inside, *definitions = node.children
+            self._shared |= {_id(each): each.children[0] for each in definitions}
+            return self._rows(inside, wanted)
+        try:
+            return self._leaf(name, node, wanted)
+        except self._errors:
+            return Everything()
+
+    def _leaf(self, name: str, node: _Node, wanted: bool) -> Predicate:
+        if node.foldable:
+            if not node.is_constant:
+                raise _Unknown
+            return Everything() if node.value is wanted else Nothing()
+        if name in _COMPARISONS:
+            return self._comparison(_COMPARISONS[name], node.children, wanted)
+        if name == "EqualNullSafe":
+            return self._null_safe(node.children, wanted)
+        if name in ("IsNull", "IsNotNull"):
+            return _nullness(self._term(node.children[0]), (name == "IsNull") == wanted)
+        if name == "In":
+            return self._in(node, wanted)
+        if name in ("StartsWith", "Like"):
+            return self._text(name, node, wanted)
+        term = self._term(node)
+        if term.casts != ("boolean",):
+            raise _Unknown
+        return interval(term.column, int(wanted), True, int(wanted), True)
+
+    def _comparison(self, operator: str, sides: Sequence[_Node], wanted: bool) -> Predicate:
+        left, right = sides
+        if left.foldable:
+            left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        operator = operator if wanted else _OPPOSITE[operator]
+        if not right.foldable:
+            raise _Unknown
+        term = self._term(left)
+        if right.is_constant:
+            value = right.value
+            return Nothing() if value is None else _placed(term, operator, _span(term, value))
+        if not right.grows():
+            return NotNull(term.column)
+        # The rows are read later than this is computed, perhaps much later, so only what is before now is settled.
+        value = right.value
+        if value is None:
+            raise _Unknown
+        span = _span(term, value)
+        low = span.low - DAY if isinstance(span.low, int) else None
+        return _placed(term, "gte" if operator in ("eq", "gt", "gte") else "neq", Span(low, None))
+
+    def _null_safe(self, sides: Sequence[_Node], wanted: bool) -> Predicate:
+        left, right = sides if not sides[0].foldable else (sides[1], sides[0])
+        if not (right.foldable and right.is_constant):
+            raise _Unknown
+        term, value = self._term(left), right.value
+        if value is None:
+            return _nullness(term, wanted)
+        found = _placed(term, "eq" if wanted else "neq", _span(term, value))
+        return found if wanted else disjunction([found, _nullness(term, True)])
+
+    def _in(self, node: _Node, wanted: bool) -> Predicate:
+        term = self._term(_Node(node.analysed.value(), node.timed.value()))
+        listed = node.timed.list()
+        expressions = self._catalyst.expressions
+        values = expressions.CreateArray(listed, False)
+        if not (node.is_constant and values.foldable()):
+            raise _Unknown
+        if listed.size() > _LISTED:
+            low, high = (_plain(kind(listed).eval(None)) for kind in (expressions.Least, expressions.Greatest))
+            if not wanted or low is None:
+                return NotNull(term.column)
+            return interval(term.column, _span(term, low).low, True, _span(term, high).high, True)
+        found = [_plain(value) for value in values.eval(None).array()]
+        known = [value for value in found if value is not None]
+        if not known or (len(known) < len(found) and not wanted):
+            return Nothing()
+        items = [_placed(term, "eq" if wanted else "neq", _span(term, value)) for value in known]
+        return disjunction(items) if wanted else conjunction(items)
+
+    def _text(self, name: str, node: _Node, wanted: bool) -> Predicate:
+        subject, pattern = node.children
+        term = self._term(subject)
+        if term.casts != ("string",) or not (pattern.foldable and pattern.is_constant) or pattern.type != "string":
+            raise _Unknown
+        text = pattern.value
+        if text is None:
+            return Nothing()
+        if name == "Like":
+            special = {"%", "_", str(node.analysed.escapeChar())}
+            cut = next((index for index, character in enumerate(text) if character in special), None)
+            if cut is None:
+                return _placed(term, "eq" if wanted else "neq", _span(term, text))
+            text = text[:cut]
+        if not wanted or not text or not _is_storable(text):
+            return NotNull(term.column)
+        return interval(term.column, text, True, next_text(text), False)
+
+    def _term(self, node: _Node) -> _Term:
+        """Raises _Unknown for anything but a column under casts."""
+        name = node.name
+        if name == "CommonExpressionRef":
+            return self._term(self._shared[_id(node)])
+        if name == "Cast":
+            term = self._term(node.children[0])
+            return replace(term, casts=(*term.casts, node.type))
+        path: list[str] = []
+        kind = self._field(node, path).type
+        if kind is None:
+            raise _Unknown
+        return _Term(join_path(path), kind, (node.type,))
+
+    def _field(self, node: _Node, path: list[str]) -> pa.Field:
+        """The field that an expression reads, and its path."""
+        if node.name == "AttributeReference":
+            field = self._schema.field(str(node.analysed.name()))
+        elif node.name == "GetStructField":
+            parent = self._field(node.children[0], path)
+            if not pa.types.is_struct(parent.type):
+                raise _Unknown
+            field = parent.type.field(int(node.analysed.ordinal()))
+        else:
+            raise _Unknown
+        path.append(field.name)
+        return field
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """What a constant that has no value may raise: Spark says the same, or nothing, when it comes to it."""
+    # Not there where only Connect is.
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    return _Unknown, PySparkException, Py4JError, ArithmeticError, ValueError, LookupError
+
+
+def _id(node: _Node) -> str:
+    return str(node.analysed.id().toString())
+
+
+def _plain(value: Any) -> Any:
+    """A value of the JVM; strings and decimals come as objects."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = value.getClass().getSimpleName()
+    if kind == "UTF8String":
+        return str(value.toString())
+    if kind == "Decimal":
+        return Decimal(str(value.toString()))
+    raise _Unknown
+
+
+def _nullness(term: _Term, null: bool) -> Predicate:
+    if not null:
+        return NotNull(term.column)
+    # A cast that fails gives null in some sessions.
+    return IsNull(term.column) if len(set(term.casts)) == 1 else Everything()
+
+
+def _placed(term: _Term, operator: str, span: Span) -> Predicate:
+    """Where the column must lie for a comparison with a constant to be TRUE."""
+    match operator:
+        case "eq":
+            return interval(term.column, span.low, True, span.high, True)
+        case "neq" if span.exact and span.low is not None:
+            return Differs(term.column, span.low)
+        case "lt" | "lte":
+            return interval(term.column, None, False, span.high, operator == "lte" or not span.exact)
+        case "gt" | "gte":
+            return interval(term.column, span.low, operator == "gte" or not span.exact, None, False)
+    return NotNull(term.column)
+
+
+def _span(term: _Term, value: Any) -> Span:
+    """Every column value that may equal the constant once it is cast; wide open where the cast may change the order."""
+    source, *targets = [name for index, name in enumerate(term.casts) if index == 0 or name != term.casts[index - 1]]
+    if not targets:
+        return _own_span(term.type, source, value)
+    if len(targets) > 1:
+        return Span(None, None)
+    return _cast_span(term.type, source, targets[0], value)
+
+
+def _own_span(kind: pa.DataType, name: str, value: Any) -> Span:
+    if isinstance(value, str):
+        return Span(value, value, exact=True) if name == "string" and _is_storable(value) else Span(None, None)
+    if name == "float":
+        return _single_span(value)
+    if isinstance(value, float):
+        return _double_span(value)
+    if name == "date":
+        return _exactly(value * DAY)
+    if name == "boolean":
+        return _exactly(int(value))
+    is_number = name in _INTEGERS or name.startswith("decimal") or name in ("timestamp", "timestamp_ntz")
+    return _exactly(value) if is_number and isinstance(value, int | Decimal) else Span(None, None)
+
+
+def _cast_span(kind: pa.DataType, source: str, target: str, value: Any) -> Span:
+    if source in _INTEGERS and target in _INTEGERS and _INTEGERS[source] <= _INTEGERS[target]:
+        return _exactly(value)
+    if (source in _INTEGERS or source.startswith("decimal")) and target.startswith("decimal"):
+        return _exactly(value) if _holds(target, kind) else Span(None, None)
+    if source == "float" and target == "double":
+        return _double_span(value)
+    if target == "double" and (source in _INTEGERS or source.startswith("decimal")):
+        return _compared_as_double(kind, value)
+    if source in _TIMES and target in _TIMES:
+        moment = value * DAY if target == "date" else value
+        # A zone's clock is less than a day away from UTC's, and a date is any moment of its day.
+        return Span(moment - DAY, moment + (2 * DAY if target == "date" else DAY))
+    return Span(None, None)
+
+
+def _exactly(value: Value) -> Span:
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        value = int(value)
+    return Span(value, value, exact=True)
+
+
+def _holds(target: str, kind: pa.DataType) -> bool:
+    """Whether a decimal type holds every value of a column unrounded."""
+    precision, scale = map(int, target.removeprefix("decimal(").rstrip(")").split(","))
+    if pa.types.is_decimal(kind):
+        return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+    return precision - scale >= {8: 3, 16: 5, 32: 10, 64: 19}[kind.bit_width]
+
+
+def _double_span(value: float) -> Span:
+    """Not exact, as zero has two signs."""
+    if math.isnan(value) or value == math.inf:
+        return Span(_LARGEST_DOUBLE, None)
+    return Span(None, -_LARGEST_DOUBLE) if value == -math.inf else Span(value, value)
+
+
+def _single_span(value: float) -> Span:
+    """The JVM hands a 32-bit number over by its shortest digits."""
+    span = _double_span(value)
+    if span.low is None or span.high is None or value == 0:
+        return span
+    single = struct.unpack("<f", struct.pack("<f", value))[0]
+    return Span(min(single, value), max(single, value))
+
+
+def _compared_as_double(kind: pa.DataType, value: float) -> Span:
+    digits = Decimal(value) if math.isfinite(value) else Decimal(str(value))
+    return spans([Literal(Kind.DOUBLE, digits)], kind, UTC)[0]
+
+
+def _is_storable(text: str) -> bool:
+    """Whether the index can compare with a text: not every database takes NUL, and U+FFFD may stand for bad bytes."""
+    return "\0" not in text and "\ufffd" not in text

@@ -1,0 +1,300 @@
+"""``read_dataset``: a native DataFrame of exactly the files of one version."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from lakelog.dataset import Dataset
+from lakelog.errors import LakelogError, ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.log.pruning.predicate import Everything, Predicate
+from lakelog.log.reading import FileGroup
+from lakelog.log.snapshot import Snapshot
+from lakelog.schema.mapping import children, with_children, without_mapping
+from lakelog.schema.spark import to_spark
+from lakelog.spark.directories import NULL_DIRECTORY
+from lakelog.spark.expressions import columns as converted
+from lakelog.spark.expressions import quoted, spark_type
+from lakelog.spark.frames import session_for
+from lakelog.spark.manifest import Files, metadata_path, read_files
+from lakelog.spark.predicates import empty_frame, is_connect, predicate_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+WRITE = "__w"
+"""The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
+
+_NEEDED = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
+_FEW_TUPLES = 16
+"""Partitions that are read one by one where directories do not tell them; more are joined by the files' names."""
+
+_ESCAPED = re.compile(r'[\x01-\x1f"#%\'*/:=?\\\x7f{[\]^]')
+"""What Spark escapes in a directory's name."""
+
+_ZONED = re.compile(r".*[0-9:](?:Z|[+-][0-9]{2}:?[0-9]{2})")
+_DATE = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
+_FILE_PATH = "__lakelog_file_path"
+_MARK = "lakelog"
+
+
+def read_dataset(
+    lake: Lake,
+    name: str,
+    version: int | None = None,
+    timestamp: datetime | str | int | None = None,
+    where: "str | Column | None" = None,
+    columns: Sequence[str] | None = None,
+    *,
+    spark: "SparkSession | None" = None,
+) -> "DataFrame":
+    """The rows of a dataset at its head, at a version, or as it was at a time.
+
+    ``where`` is a condition in Spark's SQL or a Column: files that cannot hold a matching row are not read, and rows
+    that do not match are not given. ``columns`` are names of columns, or paths such as ``place.x``.
+    """
+    dataset = lake.dataset(name)
+    return read_snapshot(session_for(spark), dataset, dataset.snapshot(version, timestamp), where, columns)
+
+
+def read_snapshot(
+    spark: "SparkSession",
+    dataset: Dataset,
+    snapshot: Snapshot,
+    where: "str | Column | None" = None,
+    columns: Sequence[str] | None = None,
+) -> "DataFrame":
+    """The rows of a snapshot."""
+    selected = None if columns is None else _selection(snapshot.schema, columns)
+    predicate: Predicate = Everything() if where is None else predicate_of(spark, snapshot.schema, where)
+    files = snapshot.files(predicate, columns=_NEEDED)
+    frame = read_these(spark, dataset.location, snapshot, files)
+    frame = frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
+    if where is not None:
+        frame = frame.where(where)
+    return frame if selected is None else frame.select(*selected)
+
+
+def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
+    """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
+    if files.column("deletion_vector").null_count < files.num_rows:
+        path = files.filter(files.column("deletion_vector").is_valid()).column("path")[0].as_py()
+        raise LakelogError(f"{snapshot}: {path!r} has a deletion vector, which cannot be read yet; rewrite the file")
+    if files.num_rows == 0:
+        return _described(empty_frame(spark, snapshot.schema), snapshot.schema)
+    metadata = snapshot.state.metadata
+    scan = _Scan(spark, location, snapshot.version, metadata.partition_columns)
+    groups = snapshot.file_groups_as(metadata.schema, metadata.physical, files)
+    parts = [part for group in groups for part in scan.parts(group)]
+    return _described(reduce(lambda one, other: one.union(other), parts), snapshot.schema)
+
+
+def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None:
+    """The version that a DataFrame reads of a dataset, or of any; the oldest if there are several, None if none.
+
+    It is found in the DataFrame's plan, so through whatever was done to it: filters, joins, views, ``cache()``. Not
+    through a checkpoint, an RDD or a table that it was written to.
+    """
+    plan = str(_proto(frame)) if is_connect(frame.sparkSession) else frame._jdf.queryExecution().analyzed().toString()
+    incarnation = r"[0-9a-f]{16}" if dataset is None else _incarnation(dataset)
+    found = re.findall(rf"(?:SubqueryAlias `|alias: \"){_MARK}-{incarnation}-([0-9]+)", plan)
+    return min(map(int, found), default=None)
+
+
+def _proto(frame: Any) -> Any:
+    return frame._plan.to_proto(frame.sparkSession.client)
+
+
+def _incarnation(dataset: Dataset) -> str:
+    """Names a table in all catalogs: its location is never another's."""
+    return hashlib.blake2b(dataset.location.encode(), digest_size=8).hexdigest()
+
+
+def _selection(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
+    """Columns as Spark names them. Raises ``ValidationError``."""
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise ValidationError("columns", [Violation(repr(columns), "expected a list of names")])
+    names = {name.lower() for name in schema.names}
+    return [quoted(name) if name.lower() in names else name for name in columns]
+
+
+def _described(frame: "DataFrame", schema: pa.Schema) -> "DataFrame":
+    """The columns with their comments and what else the table says of them."""
+    metadata = {field.name: field.metadata for field in to_spark(pa.schema(map(without_mapping, schema)))}
+    if not any(metadata.values()):
+        return frame
+    return frame.select(
+        *[
+            F.col(quoted(name)).alias(name, metadata=found) if found else F.col(quoted(name))
+            for name, found in metadata.items()
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Reads groups of files. Partition values are the catalog's; directories are used where they say the same."""
+
+    spark: "SparkSession"
+    location: str
+    version: int
+    partition_columns: tuple[str, ...]
+    """Physical names, as everywhere here."""
+
+    def parts(self, group: FileGroup) -> "Iterator[DataFrame]":
+        if not self.partition_columns:
+            yield self._selected(group, self._native(group, group.files), {})
+            return
+        partitions = [group.schema.field(name) for name in self.partition_columns]
+        numbers, values = _partitions(group.files.column("partition_values"), partitions)
+        told = _told_by_directories(group, partitions, numbers, values)
+        if pc.any(told).as_py():
+            yield self._from_directories(group, partitions, group.files.filter(told))
+        others = pc.invert(told)
+        if pc.any(others).as_py():
+            yield from self._from_catalog(group, partitions, others, numbers, values)
+
+    def _from_directories(self, group: FileGroup, partitions: Sequence[pa.Field], files: Any) -> "DataFrame":
+        texts = [pa.field(name, pa.string()) for name in (*self.partition_columns, WRITE)]
+        frame = self._native(group, files, texts)
+        found = {field.name: F.col(quoted(field.name)) for field in partitions}
+        for field in partitions:
+            if _is_instant(field):
+                found[field.name] = F.concat(found[field.name], F.lit("Z"))
+        return self._selected(group, frame, found)
+
+    def _from_catalog(
+        self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: "_Values"
+    ) -> "Iterator[DataFrame]":
+        files, numbers = group.files.filter(mask), numbers.filter(mask)
+        distinct = pc.unique(numbers).to_pylist()
+        if len(distinct) <= _FEW_TUPLES:
+            for number in distinct:
+                frame = self._native(group, files.filter(pc.equal(numbers, number)))
+                texts = [_canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
+                literals = [F.lit(text).cast("string") for text in texts]
+                yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
+        else:
+            yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
+
+    def _joined(self, group: FileGroup, partitions: Sequence[pa.Field], files: Any, values: "_Values") -> "DataFrame":
+        """By the files' names. A name that is not found is an error where its values are needed, never a null."""
+        names = [f"{_FILE_PATH}_{index}" for index in range(len(partitions))]
+        places = self._files(files).places
+        arrays = {_FILE_PATH: pa.array([metadata_path(place) for place in places], pa.string())}
+        for index, (name, field) in enumerate(zip(names, partitions, strict=True)):
+            arrays[name] = pa.array([_canonical(row[index], field) for row in values], pa.string())
+        known = F.broadcast(self.spark.createDataFrame(pa.table(arrays)).withColumn(f"{_FILE_PATH}_known", F.lit(True)))
+        path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias(_FILE_PATH)
+        frame = self._native(group, files)
+        frame = frame.select(*[F.col(quoted(name)) for name in frame.columns], path).join(known, _FILE_PATH, "left")
+        unknown = F.raise_error(F.concat(F.lit("the catalog has no partition values for "), F.col(_FILE_PATH)))
+        found = {
+            field.name: F.when(F.col(f"{_FILE_PATH}_known"), F.col(name)).otherwise(unknown.cast("string"))
+            for name, field in zip(names, partitions, strict=True)
+        }
+        return self._selected(group, frame, found)
+
+    def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
+        fields = [_readable(field) for field in group.schema if field.name not in self.partition_columns]
+        schema = to_spark(pa.schema([*fields, *extra]))
+        return read_files(
+            self.spark,
+            schema,
+            self._files(files),
+            version=self.version,
+            partitioned=bool(self.partition_columns and extra),
+        )
+
+    def _files(self, files: Any) -> Files:
+        return Files(self.location, files.column("path").combine_chunks(), files.column("size").combine_chunks())
+
+    def _selected(self, group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+        sources = [
+            texts[field.name].cast(spark_type(field.type)) if field.name in texts else F.col(quoted(field.name))
+            for field in group.schema
+        ]
+        return frame.select(*converted(group.columns, sources))
+
+
+_Values: TypeAlias = Sequence[tuple[str | None, ...]]
+"""Partition values as the catalog's texts; the empty text is null."""
+
+
+def _partitions(values: Any, partitions: Sequence[pa.Field]) -> tuple[Any, _Values]:
+    """For each file the number of its partition, and their values."""
+    encoded = values.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    objects = [json.loads(text) for text in encoded.dictionary.to_pylist()]
+    return encoded.indices, [tuple(found.get(field.name) or None for field in partitions) for found in objects]
+
+
+def _told_by_directories(group: FileGroup, partitions: Sequence[pa.Field], numbers: Any, values: _Values) -> Any:
+    """Which files lie where Spark finds just the catalog's values in their path."""
+    names = {field.name.lower() for field in group.schema}
+    if WRITE in names or any(pa.types.is_binary(field.type) for field in partitions):
+        return pa.repeat(False, len(numbers))
+    expected = [_directory(partitions, found) for found in values]
+    directories = pc.replace_substring_regex(group.files.column("path").combine_chunks(), "/[^/]*$", "")
+    pairs = pa.table({"directory": directories, "number": numbers})
+    distinct = pairs.group_by(["directory", "number"]).aggregate([])
+    told = []
+    for directory, number in zip(distinct.column(0).to_pylist(), distinct.column(1).to_pylist(), strict=True):
+        write, _, rest = unquote(directory).partition("/")
+        told.append(write.startswith(f"{WRITE}=") and rest == expected[number])
+    if all(told):
+        return pa.repeat(True, len(numbers))
+    good = distinct.filter(pa.array(told)).append_column("told", pa.repeat(True, sum(told)))
+    rows = pairs.append_column("row", pa.array(range(len(numbers))))
+    joined = rows.join(good, ["directory", "number"]).sort_by("row")
+    return pc.fill_null(joined.column("told"), False).combine_chunks()
+
+
+def _directory(partitions: Sequence[pa.Field], values: Sequence[str | None]) -> str | None:
+    """The directories that stand for partition values, None if Spark would read something else out of them."""
+    parts = []
+    for field, value in zip(partitions, values, strict=True):
+        if value == NULL_DIRECTORY or (value and _is_instant(field) and _canonical(value, field) != f"{value}Z"):
+            return None
+        parts.append(f"{_escaped(field.name)}={NULL_DIRECTORY if value is None else _escaped(value)}")
+    return "/".join(parts)
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def _canonical(text: str | None, field: pa.Field) -> str | None:
+    """A text that Spark casts to the value that the catalog means, whatever the session's zone is."""
+    if text is None or not _is_instant(field) or _ZONED.fullmatch(text):
+        return text
+    return f"{text} 00:00:00Z" if _DATE.fullmatch(text) else f"{text}Z"
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return bool(pa.types.is_timestamp(field.type) and field.type.tz)
+
+
+def _readable(field: pa.Field) -> pa.Field:
+    """The field as files are read: they need not say NOT NULL, and what is only the table's matter stays out."""
+    return _nullable(without_mapping(field))
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    inside = children(field.type)
+    if pa.types.is_map(field.type):
+        kind = with_children(field.type, [inside[0], _nullable(inside[1])])
+    else:
+        kind = with_children(field.type, [_nullable(child) for child in inside]) if inside else field.type
+    return field.with_type(kind).with_nullable(True)

@@ -1,0 +1,600 @@
+"""Two writers, one step at a time: which winners a loser can commit on top of, and what the table holds then."""
+
+import itertools
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from lakelog import (
+    CommitResult,
+    ConcurrencyError,
+    Dataset,
+    DatasetNotFoundError,
+    Lake,
+    ValidationError,
+    VersionConflict,
+)
+from lakelog.actions import Action, AddFile, Metadata, Protocol, RemoveFile, Txn
+from lakelog.catalog.base import Parameters, Row, Session
+from lakelog.log.conflicts import Found, Reads, find_conflict
+from lakelog.log.draft import Description, Draft
+from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.retry import back_off, commit_with_retries
+from lakelog.schema import to_delta_json
+from tests.contract.samples import SCHEMA, VECTOR, add, commit, paths, stats, table
+from tests.fixtures.lakes import catalog_rows
+from tests.invariants import check_invariants
+
+FIRST, SECOND = "2026-01-01", "2026-01-02"
+
+NOTHING = Reads()
+
+WIDER = pa.schema([*SCHEMA, ("more", pa.string())])
+
+
+def file(path: str, day: str, low: int | None = None, **fields: Any) -> AddFile:
+    """A file of one day with ten ids from ``low`` on, or without statistics."""
+    known = None if low is None else stats(10, id=(low, low + 9))
+    return add(path, **{"partition_values": {"day": day}, "stats": known, **fields})
+
+
+BASE = [file("1a", FIRST, 0), file("1b", FIRST, 10), file("2a", SECOND, 20), file("2b", SECOND, 30)]
+
+
+def removes(*files: str, data_change: bool = True) -> list[RemoveFile]:
+    return [RemoveFile(path=path, data_change=data_change) for path in files]
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a writer commits in one version, prepared on the base."""
+
+    actions: Sequence[Action]
+    reads: Reads = NOTHING
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A partitioned table with four files at its head, held by two writers."""
+
+    lake: Lake
+    other: Lake
+    dataset: Dataset
+    base: int
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.dataset.snapshot(self.base).metadata
+
+    def win(self, *commits: Sequence[Action]) -> None:
+        for actions in commits:
+            commit(self.other, self.dataset, *actions, operation="WIN")
+
+    def find(self, reads: Reads, **options: Any) -> Found | None:
+        return find_conflict(self.lake.committer, self.dataset.id, self.base, self.dataset.version, reads, **options)
+
+    def lose(
+        self, write: Write, retries: int = 1, meanwhile: Iterable[Sequence[Action]] = (), **options: Any
+    ) -> CommitResult:
+        """Commits on the base what was prepared there. Each of ``meanwhile`` is a winner that comes before a draft."""
+        arrivals = iter(meanwhile)
+
+        def draft_for(expected: int) -> Draft:
+            for actions in itertools.islice(arrivals, 1):
+                self.win(actions)
+            description = Description(operation="LOSE", operation_parameters={}, extra={})
+            return Draft(self.dataset.id, expected, write.actions, description)
+
+        options = {"retries": retries, "pause": lambda retry: None, **options}
+        return commit_with_retries(self.lake.committer, self.dataset.id, self.base, draft_for, write.reads, **options)
+
+    def live(self) -> set[str]:
+        return set(paths(self.dataset.snapshot().files()))
+
+
+def prepared(lake: Lake, other_lake: Lake, name: str = "events") -> Setting:
+    dataset = table(lake, name, partition_by=["day"])
+    return Setting(lake, other_lake, dataset, commit(lake, dataset, *BASE).version)
+
+
+@pytest.fixture
+def setting(lake: Lake, other_lake: Lake) -> Setting:
+    return prepared(lake, other_lake)
+
+
+NEW = file("new", FIRST, 0)
+
+
+def losers(metadata: Metadata) -> dict[str, Write]:
+    ones = removes("1a", "1b")
+    wider = replace(metadata, schema_string=to_delta_json(WIDER))
+    return {
+        "append": Write([NEW]),
+        "append with a new column": Write([NEW, wider]),
+        "change of columns": Write([wider]),
+        "overwrite": Write([NEW, *removes("1a", "1b", "2a", "2b")], Reads(everything=True)),
+        "replaceWhere by partition": Write([NEW, *ones], Reads(predicates=(f"day = DATE'{FIRST}'",))),
+        "replaceWhere by statistics": Write([NEW, *removes("1a")], Reads(predicates=("id < 10",))),
+        "dynamic overwrite": Write([NEW, *ones], Reads(partitions=({"day": FIRST},))),
+        "delete": Write([NEW, *removes("1a")], Reads(predicates=("id = 5",), files=frozenset({"1a"}))),
+        "scan": Write([NEW], Reads(files=frozenset({"1a"}))),
+        "insert if absent": Write([NEW], Reads(predicates=("id < 10",))),
+        "constraint": Write([wider], Reads(everything=True)),
+        "compaction": Write(
+            [replace(NEW, data_change=False), *removes("1a", "1b", data_change=False)],
+            Reads(everything=True, predicates=("id < 20",), files=frozenset({"1a", "1b"}), data_change=False),
+        ),
+    }
+
+
+LOSERS = [
+    "append",
+    "append with a new column",
+    "change of columns",
+    "overwrite",
+    "replaceWhere by partition",
+    "replaceWhere by statistics",
+    "dynamic overwrite",
+    "delete",
+    "scan",
+    "insert if absent",
+    "constraint",
+    "compaction",
+]
+ALL = set(LOSERS)
+READS_ALL = {"overwrite", "constraint"}
+READS_DAY = {"replaceWhere by partition", "dynamic overwrite"} | READS_ALL
+READS_IDS = {"replaceWhere by statistics", "delete", "insert if absent"} | READS_ALL
+READS_ROWS = READS_DAY | READS_IDS
+NAMES_1B = {"overwrite", "replaceWhere by partition", "dynamic overwrite", "compaction"}
+NAMES_1A = NAMES_1B | {"replaceWhere by statistics", "delete", "scan"}
+
+
+class Win(NamedTuple):
+    """The winner's commits, and the losers that they stand in the way of."""
+
+    commits: Callable[[Metadata], list[Sequence[Action]]]
+    stops: set[str]
+    why: str = ""
+
+
+def rewritten(path: str, day: str, low: int, *inputs: str) -> list[Action]:
+    return [file(path, day, low, data_change=False), *removes(*inputs, data_change=False)]
+
+
+WINNERS = {
+    "nothing": Win(lambda _: [[]], set()),
+    "append inside": Win(lambda _: [[file("w", FIRST, 0)]], READS_ROWS, "added w"),
+    "append outside": Win(lambda _: [[file("w", SECOND, 20)]], READS_ALL, "added w"),
+    "append of the day, other ids": Win(lambda _: [[file("w", FIRST, 90)]], READS_DAY, "added w"),
+    "append of the ids, other day": Win(lambda _: [[file("w", SECOND, 0)]], READS_IDS, "added w"),
+    "append without statistics": Win(lambda _: [[file("w", SECOND)]], READS_IDS, "added w"),
+    "append of many": Win(
+        lambda _: [[file(f"w{number}", SECOND, 20 + number) for number in range(300)] + [file("w", FIRST, 5)]],
+        READS_ROWS,
+        "added w",
+    ),
+    "append, then another": Win(lambda _: [[file("v", SECOND, 20)], [file("w", FIRST, 0)]], READS_ROWS, "added"),
+    "append, then its compaction": Win(
+        lambda _: [[file("w", FIRST, 0)], rewritten("v", FIRST, 0, "w")], READS_ROWS, "added w"
+    ),
+    "append, then its removal": Win(lambda _: [[file("w", FIRST, 0)], removes("w")], READS_ROWS, "added w"),
+    "remove inside": Win(lambda _: [removes("1a")], READS_ROWS | NAMES_1A, "removed 1a"),
+    "remove of the day": Win(lambda _: [removes("1b")], READS_DAY | NAMES_1B, "removed 1b"),
+    "remove outside": Win(lambda _: [removes("2b")], READS_ALL, "removed 2b"),
+    "compaction inside": Win(lambda _: [rewritten("w", FIRST, 0, "1a", "1b")], NAMES_1A, "removed 1"),
+    "compaction of the day": Win(lambda _: [rewritten("w", FIRST, 10, "1b")], NAMES_1B, "removed 1b"),
+    "compaction outside": Win(lambda _: [rewritten("w", SECOND, 20, "2a", "2b")], {"overwrite"}, "removed 2"),
+    "compaction, then a removal of its rows": Win(
+        lambda _: [rewritten("w", SECOND, 20, "2a"), removes("w")], READS_ALL, "removed (2a|w)"
+    ),
+    "a vector on a file": Win(
+        lambda _: [[file("1a", FIRST, 0, deletion_vector=VECTOR), *removes("1a")]], READS_ROWS | NAMES_1A, "1a"
+    ),
+    "a file again": Win(
+        lambda _: [[file("1a", FIRST, 0, data_change=False, tags={"seen": "yes"})]], NAMES_1A, "added 1a"
+    ),
+    "metadata": Win(lambda was: [[replace(was, description="other")]], ALL, "changed the table's metadata"),
+    "metadata, then an append": Win(
+        lambda was: [[replace(was, description="other")], [file("w", SECOND, 20)]], ALL, "metadata"
+    ),
+    "the same new column": Win(
+        lambda was: [[replace(was, schema_string=to_delta_json(WIDER))]], ALL, "changed the table's metadata"
+    ),
+    "protocol": Win(lambda _: [[Protocol(min_reader_version=1, min_writer_version=3)]], ALL, "the table's protocol"),
+    "the same app": Win(lambda _: [[Txn(app_id="stream", version=1)]], ALL, "application 'stream'"),
+    "another app": Win(lambda _: [[Txn(app_id="batch", version=1)]], set()),
+}
+
+
+@pytest.mark.parametrize("winner", WINNERS)
+def test_a_loser_commits_on_top_of_what_it_did_not_read(lake: Lake, other_lake: Lake, winner: str) -> None:
+    win = WINNERS[winner]
+    stopped = set()
+    for loser in LOSERS:
+        setting = prepared(lake, other_lake, loser)
+        write = losers(setting.metadata)[loser]
+        write = replace(write, actions=[*write.actions, Txn(app_id="stream", version=2)])
+        setting.win(*win.commits(setting.metadata))
+        files, head = setting.live(), setting.dataset.version
+        columns = set(setting.dataset.schema().names)
+        outcome: CommitResult | ConcurrencyError
+        try:
+            outcome = setting.lose(write)
+        except ConcurrencyError as error:
+            outcome = error
+        if isinstance(outcome, ConcurrencyError):
+            stopped.add(loser)
+            assert not isinstance(outcome, VersionConflict), loser
+            assert re.search(rf"version \d+ \(WIN\) .*{win.why}", str(outcome)), loser
+            assert setting.dataset.version == head, loser
+        else:
+            assert outcome.version == head + 1, loser
+            files -= {action.path for action in write.actions if isinstance(action, RemoveFile)}
+            files |= {action.path for action in write.actions if isinstance(action, AddFile)}
+            columns |= {"more"} if any(isinstance(action, Metadata) for action in write.actions) else set()
+        assert setting.live() == files, loser
+        assert set(setting.dataset.schema().names) == columns, loser
+    assert stopped == win.stops
+    check_invariants(lake)
+
+
+def test_the_base_itself_is_no_winner(setting: Setting) -> None:
+    reads = Reads(everything=True, files=frozenset({"2a", "w"}))
+    for actions in (
+        removes("2a"),
+        [file("w", FIRST, 0)],
+        [Txn(app_id="stream", version=1)],
+        [replace(setting.metadata, description="x")],
+        [Protocol(min_reader_version=1, min_writer_version=3)],
+    ):
+        setting.win(actions, [])
+        head = setting.dataset.version
+        asked = setting.lake.committer, setting.dataset.id
+        assert find_conflict(*asked, head - 2, head, reads, apps=["stream"]) is not None
+        assert find_conflict(*asked, head - 1, head, reads, apps=["stream"]) is None
+        assert find_conflict(*asked, head - 2, head - 2, reads, apps=["stream"]) is None
+
+
+def test_a_conflict_changes_nothing(setting: Setting) -> None:
+    setting.win(removes("1a"))
+    before = catalog_rows(setting.lake)
+    with pytest.raises(ConcurrencyError):
+        setting.lose(Write([NEW, *removes("1a")]))
+    assert catalog_rows(setting.lake) == before
+
+
+@pytest.mark.parametrize("winner", ["append outside", "remove inside", "metadata"])
+def test_without_retries_every_lost_race_is_a_version_conflict(setting: Setting, winner: str) -> None:
+    setting.win(*WINNERS[winner].commits(setting.metadata))
+    with pytest.raises(VersionConflict) as caught:
+        setting.lose(Write([NEW]), retries=0)
+    assert (caught.value.expected, caught.value.actual) == (setting.base, setting.dataset.version)
+
+
+def test_a_conflict_says_what_happened_and_what_to_do(setting: Setting) -> None:
+    setting.win([file("other", SECOND, 20)], [file("x", FIRST, 0)])
+    with pytest.raises(ConcurrencyError) as caught:
+        setting.lose(Write([NEW], Reads(predicates=("id < 10", "id = 70"))))
+    assert str(caught.value) == (
+        f"conflict on table 'events' (id {setting.dataset.id}): version 3 (WIN) added x, which can hold rows that "
+        "this commit read: id < 10 or id = 70. The commit was prepared on version 1 and nothing of it was committed: "
+        "read the table again, at version 3, and repeat the write if it still applies."
+    )
+
+
+def test_two_changes_of_metadata_are_never_merged(setting: Setting) -> None:
+    setting.win([replace(setting.metadata, description="theirs")])
+    with pytest.raises(ConcurrencyError, match="as this commit does: the two are never merged silently"):
+        setting.lose(Write([replace(setting.metadata, description="mine")]))
+    with pytest.raises(ConcurrencyError, match="for which this commit was not planned"):
+        setting.lose(Write([NEW]))
+
+
+def test_the_first_commit_in_the_way_is_named(setting: Setting) -> None:
+    setting.win([file("v", SECOND, 20)], removes("1b"), [file("w", FIRST, 0)], removes("1a"))
+    assert setting.find(Reads(files=frozenset({"1a"}))) == Found(
+        version=5, operation="WIN", reason="removed 1a, which this commit read or removes"
+    )
+    found = setting.find(Reads(predicates=("id < 10",), files=frozenset({"1a"})))
+    assert found is not None
+    assert (found.version, found.operation) == (4, "WIN")
+    assert str(found).startswith("version 4 (WIN) added w, ")
+
+
+def test_a_winner_that_comes_during_the_retries_is_looked_at_too(setting: Setting) -> None:
+    meanwhile = [[file("v", SECOND, 20)], [file("w", SECOND, 30)], removes("1a")]
+    with pytest.raises(ConcurrencyError, match=r"version 4 .* removed 1a"):
+        setting.lose(Write([NEW, *removes("1a")], Reads(predicates=("id < 10",))), retries=5, meanwhile=meanwhile)
+    assert setting.live() == {"1b", "2a", "2b", "v", "w"}
+    setting.lose(Write([NEW]), meanwhile=[[file("x", SECOND, 30)]])
+    assert setting.live() == {"1b", "2a", "2b", "v", "w", "x", "new"}
+    check_invariants(setting.lake)
+
+
+def test_retries_end(setting: Setting) -> None:
+    arrivals = [[file(f"w{number}", SECOND, 20)] for number in range(4)]
+    with pytest.raises(VersionConflict):
+        setting.lose(Write([NEW]), retries=3, meanwhile=arrivals)
+    assert "new" not in setting.live()
+    again = replace(setting, base=setting.dataset.version)
+    arrivals = [[file(f"x{number}", SECOND, 20)] for number in range(3)]
+    assert again.lose(Write([NEW]), retries=3, meanwhile=arrivals).version == again.base + 4
+
+
+def test_a_base_version_that_does_not_exist_yet_is_not_tried_again(setting: Setting) -> None:
+    ahead = replace(setting, base=setting.base + 5)
+    with pytest.raises(VersionConflict, match="does not exist yet"):
+        ahead.lose(Write([NEW]), retries=3, pause=lambda retry: pytest.fail("there is nothing to wait for"))
+
+
+def test_a_dropped_table_ends_the_retries(setting: Setting) -> None:
+    setting.win([file("w", SECOND, 20)])
+    with pytest.raises(DatasetNotFoundError):
+        setting.lose(Write([NEW]), pause=lambda retry: setting.other.drop_dataset("events"))
+
+
+def test_files_may_come_in_bulk(setting: Setting) -> None:
+    setting.win([file("w", SECOND, 20)], rewritten("v", SECOND, 20, "w"))
+    bulk: list[Any] = [
+        AddFiles(pa.table({"path": ["new"], "size": [1], "partition_values": [f'{{"day":"{FIRST}"}}']})),
+        RemoveFiles(pa.table({"path": ["1a", "1b"]})),
+    ]
+    setting.lose(Write(bulk, Reads(partitions=({"day": FIRST},))))
+    assert setting.live() == {"new", "2a", "2b", "v"}
+    setting.win(removes("new"))
+    late = replace(setting, base=setting.dataset.version - 1)
+    with pytest.raises(ConcurrencyError, match="removed new"):
+        late.lose(Write([file("z", FIRST, 0), RemoveFiles(pa.table({"path": ["new"]}))]))  # type: ignore[list-item]
+
+
+PREDICATES = [
+    "id = 25",
+    "id BETWEEN 0 AND 5 OR id > 95",
+    "id != 7",
+    "NOT id = 7",
+    "id NOT IN (7, 8)",
+    "id IS NULL",
+    "id IS NOT NULL",
+    "id IS NOT NULL AND id <> 7 AND day IS NOT NULL",
+    "name = 'b'",
+    "name LIKE 'b%'",
+    "name <> 'b'",
+    "name IS NULL OR id < 5",
+    f"day = DATE'{FIRST}'",
+    f"day > DATE'{FIRST}' AND (name = 'b' OR NOT id = 7)",
+    "later IS NULL",
+    "later = 3",
+    "later <> 3",
+    "1 = 1",
+    "1 = 0",
+]
+"""Searches for what can match and for what cannot, of columns that were always there and of one that came later."""
+
+
+def assorted(prefix: str, later: bool) -> list[AddFile]:
+    def known(name: str, *, low: Any, high: Any, nulls: int = 0, more: Any = None) -> str:
+        values = {"id": (low, high), "name": (name, name)}
+        if later and more is not None:
+            values["later"] = (more, more)
+        said = {
+            "numRecords": 4,
+            "minValues": {key: value[0] for key, value in values.items()},
+            "maxValues": {key: value[1] for key, value in values.items()},
+            "nullCount": dict.fromkeys(values, nulls),
+        }
+        return json.dumps(said)
+
+    texts = [
+        known("a", low=0, high=9),
+        known("b", low=7, high=7, more=3),
+        known("b", low=20, high=29, nulls=1, more=4),
+        json.dumps({"numRecords": 4, "nullCount": {"id": 4, "name": 0}, "minValues": {"name": "c"}}),
+        json.dumps({"numRecords": 4}),
+        None,
+    ]
+    days = itertools.cycle([FIRST, SECOND])
+    return [file(f"{prefix}{number}", next(days), stats=text) for number, text in enumerate(texts)]
+
+
+def test_a_predicate_is_in_conflict_with_exactly_the_files_that_pruning_keeps(lake: Lake, other_lake: Lake) -> None:
+    dataset = table(lake, partition_by=["day"])
+    commit(lake, dataset, *assorted("old", later=False))
+    dataset.add_column("later", pa.int64())
+    base = commit(lake, dataset, *assorted("base", later=True)).version
+    removed = {commit(other_lake, dataset, *removes(path)).version: path for path in paths(dataset.snapshot().files())}
+    added = {commit(other_lake, dataset, each).version: each.path for each in assorted("new", later=True)}
+    head = dataset.version
+    for predicate in PREDICATES:
+        reads = Reads(predicates=(predicate,))
+        kept = {*paths(dataset.snapshot(base).files(predicate)), *paths(dataset.snapshot(head).files(predicate))}
+        expected = {version for version, path in (removed | added).items() if path in kept}
+        found = {
+            version
+            for version in range(base + 1, head + 1)
+            if find_conflict(lake.committer, dataset.id, version - 1, version, reads)
+        }
+        assert found == expected, predicate
+        first = find_conflict(lake.committer, dataset.id, base, head, reads)
+        assert (first.version if first else None) == min(expected, default=None), predicate
+
+
+def test_a_predicate_that_cannot_be_analysed_is_taken_to_match(setting: Setting) -> None:
+    setting.win([file("w", SECOND, 20)])
+    assert setting.find(Reads(predicates=("id + 1 = 5",))) is not None
+    assert setting.find(Reads(predicates=("id = 5", "upper(name) = 'X'"))) is not None
+    assert setting.find(Reads(predicates=("id = 5",))) is None
+
+
+def test_one_of_several_predicates_is_enough(setting: Setting) -> None:
+    setting.win([file("w", SECOND, 20)])
+    assert setting.find(Reads(predicates=("id = 5", f"day = DATE'{FIRST}'"))) is None
+    assert setting.find(Reads(predicates=("id = 5", f"day = DATE'{SECOND}'"))) is not None
+    assert setting.find(Reads(predicates=("id = 5",), partitions=({"day": SECOND},))) is not None
+
+
+PARTITIONED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("text", pa.string()),
+        ("money", pa.decimal128(8, 2)),
+        ("ratio", pa.float32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("flag", pa.bool_()),
+    ]
+)
+VALUES = {
+    "text": "a",
+    "money": "1.50",
+    "ratio": "0.1",
+    "at": "2026-01-01T12:00:00.000000Z",
+    "flag": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("read", "conflicting"),
+    [
+        (VALUES, True),
+        ({"money": "1.5"}, True),
+        ({"money": "1.51"}, False),
+        ({"ratio": "0.10000000149011612"}, True),
+        ({"ratio": "0.11"}, False),
+        ({"at": "2026-01-01 12:00:00"}, True),
+        ({"at": "2026-01-01T14:00:00+02:00"}, True),
+        ({"at": "2026-01-01 12:00:01"}, False),
+        ({"flag": "TRUE"}, True),
+        ({"flag": "false"}, False),
+        ({"text": "A"}, False),
+        ({"text": None}, False),
+        ({**VALUES, "flag": "false"}, False),
+        ({}, True),
+    ],
+)
+def test_partition_values_are_compared_as_values(
+    lake: Lake, other_lake: Lake, read: dict[str, str | None], conflicting: bool
+) -> None:
+    dataset = table(lake, schema=PARTITIONED, partition_by=list(VALUES))
+    commit(other_lake, dataset, add("w", partition_values=VALUES))
+    commit(other_lake, dataset, *removes("w"))
+    for base in (0, 1):
+        found = find_conflict(lake.committer, dataset.id, base, base + 1, Reads(partitions=({"text": "z"}, read)))
+        assert (found is not None) == conflicting
+
+
+@pytest.mark.parametrize("null", [None, ""])
+def test_a_null_partition_is_one_partition_however_it_is_written(
+    lake: Lake, other_lake: Lake, null: str | None
+) -> None:
+    dataset = table(lake, partition_by=["name"])
+    commit(other_lake, dataset, add("w", partition_values={"name": null}))
+    for read, conflicting in ((None, True), ("", True), ("x", False)):
+        found = find_conflict(lake.committer, dataset.id, 0, 1, Reads(partitions=({"name": read},)))
+        assert (found is not None) == conflicting
+
+
+def test_a_partition_of_a_column_that_is_none_is_refused(setting: Setting) -> None:
+    setting.win([file("w", FIRST, 0)])
+    with pytest.raises(ValidationError, match=r"'id': is not one of the partition columns \['day'\]"):
+        setting.find(Reads(partitions=({"id": "1"},)))
+
+
+def test_renamed_columns_are_read_by_name_and_partitions_by_the_name_in_files(lake: Lake, other_lake: Lake) -> None:
+    dataset = table(lake, partition_by=["day"])
+    dataset.rename_column("id", "key")
+    dataset.rename_column("day", "date")
+    (physical,) = dataset.snapshot().state.metadata.partition_columns
+    base = dataset.version
+    commit(other_lake, dataset, add("w", partition_values={physical: FIRST}, stats=stats(id=(0, 9))))
+    for reads, conflicting in (
+        (Reads(predicates=("key = 5",)), True),
+        (Reads(predicates=("key = 50",)), False),
+        (Reads(predicates=(f"date = DATE'{FIRST}'",)), True),
+        (Reads(predicates=(f"date = DATE'{SECOND}'",)), False),
+        (Reads(partitions=({physical: FIRST},)), True),
+        (Reads(partitions=({physical: SECOND},)), False),
+    ):
+        found = find_conflict(lake.committer, dataset.id, base, base + 1, reads)
+        assert (found is not None) == conflicting, reads
+
+
+class _Counting:
+    """A session that counts its statements."""
+
+    def __init__(self, session: Session, seen: list[str]) -> None:
+        self._session = session
+        self._seen = seen
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        self._seen.append(statement)
+        return self._session.fetch(statement, parameters)
+
+    def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
+        self._seen.append(statement)
+        return self._session.fetch_arrow(statement, parameters, schema, large=large)
+
+
+@pytest.mark.parametrize(
+    ("reads", "apps", "expected"),
+    [
+        (Reads(), (), 1),
+        (Reads(), ("stream",), 2),
+        (Reads(files=frozenset({"1a"})), (), 2),
+        (Reads(partitions=({"day": FIRST},)), (), 2),
+        (Reads(predicates=("id = 5", "id = 6 OR id = 7")), (), 3),
+        (Reads(predicates=("id = 5",), partitions=({"day": FIRST},), files=frozenset({"1a"})), ("stream",), 4),
+        (Reads(everything=True), (), 3),
+    ],
+    ids=["append", "stream", "compaction", "dynamic overwrite", "predicates", "all", "conflict"],
+)
+@pytest.mark.parametrize("winners", [1, 20])
+def test_a_check_takes_a_few_statements_however_much_has_happened(
+    setting: Setting,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: Reads,
+    apps: tuple[str, ...],
+    expected: int,
+    winners: int,
+) -> None:
+    setting.win(*([file(f"w{number}", SECOND, 20)] for number in range(winners)))
+    head = setting.dataset.version
+    catalog = setting.lake.committer.catalog
+    seen: list[str] = []
+    session = catalog.session
+
+    @contextmanager
+    def counted() -> Iterator[_Counting]:
+        with session() as opened:
+            yield _Counting(opened, seen)
+
+    monkeypatch.setattr(catalog, "session", counted)
+    find_conflict(setting.lake.committer, setting.dataset.id, setting.base, head, reads, apps=apps)
+    assert len(seen) == expected
+
+
+def test_eight_appenders_and_a_compaction_all_get_through(connect: Callable[..., Lake]) -> None:
+    lakes = [connect() for _ in range(9)]
+    dataset = table(lakes[0], partition_by=["day"])
+    base = commit(lakes[0], dataset, *BASE).version
+    start = threading.Barrier(len(lakes))
+
+    def write(number: int) -> int:
+        setting = Setting(lakes[number], lakes[number], dataset, base)
+        start.wait()
+        if number == 8:
+            return setting.lose(Write(rewritten("c", FIRST, 0, "1a", "1b")), retries=100, pause=back_off).version
+        return setting.lose(Write([file(f"n{number}", FIRST, 0)]), retries=100, pause=back_off).version
+
+    with ThreadPoolExecutor(len(lakes)) as pool:
+        versions = sorted(pool.map(write, range(len(lakes))))
+    assert versions == list(range(base + 1, base + 10))
+    assert set(paths(dataset.snapshot().files())) == {"2a", "2b", "c", *(f"n{number}" for number in range(8))}
+    check_invariants(lakes[0])
