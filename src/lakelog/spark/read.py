@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
@@ -82,7 +83,13 @@ def read_snapshot(
     frame = frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
     if where is not None:
         frame = frame.where(where)
-    return frame if selected is None else frame.select(*selected)
+    if selected is None:
+        return frame
+    try:
+        return frame.select(*selected)
+    except AnalysisException as error:
+        message = error.getMessage() or str(error)
+        raise ValidationError("columns", [Violation(repr(columns), message)]) from error
 
 
 def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
