@@ -473,10 +473,9 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _float_text(value: float) -> str:
-    if math.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
-    return repr(value)
+def _float_text(value: float) -> str | None:
+    # JSON has no infinity, and Delta's text for it says no more to a search than nothing.
+    return repr(value) if math.isfinite(value) else None
 
 
 def _unscaled(value: bytes) -> int:
