@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -52,11 +52,6 @@ def written_files(root: str, directory: str, partition_columns: Sequence[str]) -
             )
         )
     return found
-
-
-def place_of(root: str, path: str) -> str:
-    """Where a file of the log lies."""
-    return path if "://" in path or path.startswith("/") else f"{root}/{unquote(path)}"
 
 
 def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,7 @@ from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchErr
 from lakelog.log.state import TableMetadata
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, project, renamed
-from lakelog.spark.directories import NULL_DIRECTORY, partition_text, place_of, written_files
+from lakelog.spark.directories import NULL_DIRECTORY, partition_text, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.footers import Harvest, harvest, harvest_in_spark
@@ -167,7 +168,7 @@ def _without_empty(found: Harvest, location: str) -> Harvest:
     if not pc.any(empty).as_py():
         return found
     for path in found.adds.filter(empty).column("path").to_pylist():
-        place = Path(place_of(location, path))
+        place = Path(location) / unquote(path)
         place.unlink()
         place.with_name(f".{place.name}.crc").unlink(missing_ok=True)
     return replace(found, adds=found.adds.filter(pc.invert(empty)))
