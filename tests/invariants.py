@@ -127,7 +127,7 @@ def _check_counts(log: dict[str, list[Row]]) -> None:
 
 
 def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
-    """Every file's schema is the one in force when it was added, and the head knows the latest metadata."""
+    """Every file's schema is the one in force when it was first added, and the head knows the latest metadata."""
     schemas = {row["version"]: row["introduced_by"] for row in log["schema_versions"]}
     assert sorted(schemas) == list(range(len(schemas)))
     assert sorted(schemas.values()) == [schemas[version] for version in sorted(schemas)]
@@ -142,9 +142,11 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
     assert head["metadata_version"] == max(metadata)
     assert head["protocol_version"] == max(row["version"] for row in log["dl_protocol_updates"])
     changes = sorted(metadata, reverse=True)
+    before = {(file["path"], file["removed_version"]): file["schema_version"] for file in log["dl_add_files"]}
     for file in log["dl_add_files"]:
         in_force = next(version for version in changes if version <= file["version"])
-        assert file["schema_version"] == metadata[in_force], f"{file['path']!r} has another version's schema"
+        expected = before.get((file["path"], file["version"]), metadata[in_force])
+        assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
 
 
 def _check_progress(log: dict[str, list[Row]]) -> None:

@@ -146,7 +146,8 @@ class Link:
                     self._committed.set()
                 if not self._deaf:
                     self.client.sendall(message)
-                if self._ends and message[:1] == b"Z":
+                # Not with the end of what was asked before, which may still be on its way.
+                if self._ends and self._committed.is_set() and message[:1] == b"Z":
                     break
         self.cut()
 
