@@ -369,7 +369,7 @@ class _PostgresTransaction(_PostgresSession):
 
     def execute(self, statement: str, parameters: Parameters) -> None:
         with self._failures():
-            self._queue(statement, parameters or None)
+            self._queue(statement, parameters)
 
     def insert(self, table: str, rows: Rows) -> None:
         with self._failures():

@@ -21,8 +21,8 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        pg_advisory_xact_lock($commit)
 
 -- name: lock_creation
--- One creator at a time: whether two locations overlap is no unique index's business.
-SELECT pg_advisory_xact_lock(hashtextextended('lakelog create', 'dl_tables'::regclass::oid::bigint))
+-- One creator at a time: whether two locations overlap is no unique index's business. Commits are not held up.
+LOCK TABLE dl_tables IN SHARE UPDATE EXCLUSIVE MODE
 
 -- name: live_path
 -- The live row of the one path that a commit touches.
