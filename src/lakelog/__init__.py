@@ -31,8 +31,8 @@ from lakelog.log.writer import SqlTxnLogWriter
 from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
+    from lakelog.spark import WriteResult, write_dataset
     from lakelog.spark.read import read_dataset
-    from lakelog.spark.write import WriteResult, write_dataset
 
 __all__ = [
     "AddFiles",

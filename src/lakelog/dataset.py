@@ -1,12 +1,15 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
 from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
+from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.schema.alter import (
     Layout,
@@ -86,6 +89,50 @@ class Dataset:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
         return read_changes(self._committer, self.id, from_version, last)
+
+    def scan(
+        self,
+        where: Any = None,
+        *,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        spark: Any = None,
+    ) -> Scan:
+        """The files that a read with this condition needs. ``scan(…).explain()`` says how many, of how many, and why.
+
+        A text is analysed here, with UTC as the zone, and refused if that is not possible. With ``spark``, or for a
+        Column, it is Spark that does it, so anything that Spark understands is understood.
+        """
+        snapshot = self.snapshot(version, timestamp)
+        if where is None or (spark is None and isinstance(where, str)):
+            return Scan.of(self.name, snapshot, where)
+        from lakelog.spark.read import spark_scan
+
+        return spark_scan(spark, self, snapshot, where)
+
+    def count(
+        self,
+        where: Any = None,
+        *,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        spark: Any = None,
+    ) -> int:
+        """How many rows match. Answered by the catalog, as far as its statistics decide it; Spark reads the rest.
+
+        Without a condition, or with one on partition columns, no file is opened. The condition means what it means in
+        the Spark session that is given or active; UTC is the zone where there is none.
+        """
+        snapshot = self.snapshot(version, timestamp)
+        session = spark or _active_session()
+        if where is None or (session is None and isinstance(where, str)):
+            with suppress(ValidationError):  # Spark may understand it, and has the better message if not
+                rows, undecided = Scan.of(self.name, snapshot, where).counted()
+                if not undecided.num_rows:
+                    return rows
+        from lakelog.spark.read import count_rows
+
+        return count_rows(session, self, snapshot, where)
 
     def schema(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Any:
         """The Arrow schema at the head, at a version of the table, or as it was at a time."""
@@ -176,6 +223,12 @@ class Dataset:
             f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
             f"its version {first[0]} was committed at {moment(first[1]).isoformat()}"
         )
+
+
+def _active_session() -> Any:
+    """Spark's, if this process has one. Asking does not import Spark."""
+    module = sys.modules.get("pyspark.sql")
+    return None if module is None else module.SparkSession.getActiveSession()
 
 
 def _count(limit: int) -> int:

@@ -22,12 +22,16 @@ from lakelog import (
     ConcurrencyError,
     DatasetExistsError,
     Lake,
+    LakelogError,
     SchemaMismatchError,
+    SqlTxnLogWriter,
     ValidationError,
     VersionConflict,
     read_dataset,
     write_dataset,
 )
+from lakelog.actions import AddFile
+from lakelog.log.commit import Committer
 from lakelog.spark.stage import Stage
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
@@ -90,6 +94,15 @@ class TestModes:
         assert result.removed == 2
         assert rows(local) == [(1, "a"), (20, "b"), (30, None)]
 
+    def test_dynamic_overwrite_compares_values_and_not_their_texts(self, local: Lake, spark: SparkSession) -> None:
+        schema = pa.schema([("id", pa.int32()), ("k", pa.decimal128(5, 2))])
+        dataset = local.create_dataset(NAME, schema, partition_by=["k"])
+        imported = AddFile(path="k=1.5/a", size=1, partition_values={"k": "1.5"}, modification_time=0)
+        SqlTxnLogWriter(local).commit(dataset.id, 1, [imported])
+        again = spark.createDataFrame([(1, Decimal("1.50"))], "id int, k decimal(5,2)")
+        assert write_dataset(local, NAME, again, "overwrite", partition_overwrite_mode="dynamic").removed == 1
+        assert rows(local) == [(1, Decimal("1.50"))]
+
     def test_replace_where_replaces_the_rows_that_match(self, local: Lake, spark: SparkSession) -> None:
         write_dataset(local, NAME, spark.range(10).withColumn("v", F.lit("old")).coalesce(1))
         write_dataset(local, NAME, spark.range(100, 110).withColumn("v", F.lit("old")).coalesce(1))
@@ -146,7 +159,7 @@ class TestData:
 
     def test_files_hold_at_most_so_many_rows_in_the_order_asked_for(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.range(100).coalesce(1).withColumn("r", F.rand(1))
-        write_dataset(local, NAME, frame, max_records_per_file=30, sort_by=["r"])
+        write_dataset(local, NAME, frame, max_records_per_file=30, sort_by=["R"])
         assert sorted(local.dataset(NAME).snapshot().files().column("row_count").to_pylist()) == [10, 30, 30, 30]
         for path in files_on_disk(local):
             if path.suffix == ".parquet":
@@ -296,6 +309,23 @@ class TestRaces:
             write_dataset(local, NAME, spark.range(9, 10), "overwrite", retries=5)
         assert rows(local) == [(0,), (1,)]
 
+    def test_a_condition_conflicts_as_the_session_means_it(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Four in the morning UTC is still the evening before in New York."""
+        night = spark.sql("SELECT TIMESTAMP '2026-01-02 04:00:00Z' AS at")
+        write_dataset(local, NAME, night)
+        before = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            _overtake(monkeypatch, lambda: write_dataset(local, NAME, night))
+            condition = "at < TIMESTAMP '2026-01-02 00:00:00'"
+            with pytest.raises(ConcurrencyError, match="can hold rows that this commit read"):
+                write_dataset(local, NAME, night, "overwrite", replace_where=condition, retries=3)
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", before)
+        assert len(rows(local)) == 2
+
     def test_a_batch_is_written_once(self, local: Lake, spark: SparkSession) -> None:
         batch = {"txn_app_id": "stream", "txn_version": 7}
         assert write_dataset(local, NAME, spark.range(1), **batch).version == 0
@@ -327,6 +357,41 @@ class TestFailures:
             "partition_overwrite_mode",
             "retries",
         }
+
+    def test_what_a_new_table_cannot_be_is_said_before_any_file(self, local: Lake, spark: SparkSession) -> None:
+        frame = spark.sql("SELECT 1 AS id, X'00' AS b")
+        for columns, message in (
+            (["nope"], "'nope' is not a column"),
+            (["b"], "other than binary"),
+            (["id", "b"], "every column is a partition column"),
+        ):
+            with pytest.raises(ValidationError, match=message):
+                write_dataset(local, NAME, frame, partition_by=columns)
+        with pytest.raises(ValidationError, match="'other': is not a column of the table"):
+            write_dataset(local, NAME, frame, sort_by=["other"])
+        assert (files_on_disk(local), local.datasets()) == ([], [])
+
+    def test_a_place_that_is_not_local_is_refused_before_any_file(self, local: Lake, spark: SparkSession) -> None:
+        local.create_dataset(NAME, pa.schema([("id", pa.int64())]), location="s3://bucket/events")
+        with pytest.raises(LakelogError, match="local files only so far, not to s3://bucket/events"):
+            write_dataset(local, NAME, spark.range(1))
+
+    def test_files_are_kept_when_nobody_knows_whether_they_are_committed(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An error that is not ours, raised by whatever came after COMMIT, says nothing about it."""
+        write_dataset(local, NAME, spark.range(1))
+        commit = Committer.commit
+
+        def commit_and_fail(*arguments: Any) -> Any:
+            commit(*arguments)
+            raise RuntimeError("after COMMIT")
+
+        monkeypatch.setattr(Committer, "commit", commit_and_fail)
+        with pytest.raises(RuntimeError, match="after COMMIT"):
+            write_dataset(local, NAME, spark.range(1, 2))
+        monkeypatch.undo()
+        assert rows(local) == [(0,), (1,)]
 
     def test_another_partitioning_than_the_tables_is_refused(self, local: Lake, spark: SparkSession) -> None:
         write_dataset(local, NAME, spark.range(1))

@@ -44,7 +44,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.pruning.bounds import Kind, partition_bounds
 from lakelog.log.pruning.plan import KeyQuery
-from lakelog.log.pruning.predicate import Everything, Nothing
+from lakelog.log.pruning.predicate import Everything, Nothing, Predicate
 from lakelog.log.snapshot import search_plan
 from lakelog.log.state import TableMetadata
 
@@ -69,8 +69,8 @@ class Reads:
 
     everything: bool = False
     """The whole table: overwrite."""
-    predicates: tuple[str, ...] = ()
-    """The rows that match one of these, in the language of ``Snapshot.files``: replaceWhere, delete, update, merge."""
+    predicates: tuple[str | Predicate, ...] = ()
+    """The rows that match one of these, as ``Snapshot.files`` takes them: replaceWhere, delete, update, merge."""
     partitions: tuple[PartitionValues, ...] = ()
     """Whole partitions, by physical names and serialised values: dynamic overwrite."""
     files: frozenset[str] = frozenset()
@@ -174,10 +174,12 @@ class _Between:
                 note(changed, "and this commit read the whole table")
             if reads.partitions:
                 metadata = self._metadata()
-                note(_inside(changed, reads.partitions, metadata), "in a partition that this commit overwrites")
+                inside = files_in(changed, reads.partitions, metadata)
+                note(inside, "in a partition that this commit overwrites")
             if reads.predicates:
                 matching = self._matching(changed, reads.predicates)
-                note(matching, f"which can hold rows that this commit read: {' or '.join(reads.predicates)}")
+                read = " or ".join(map(str, reads.predicates))
+                note(matching, f"which can hold rows that this commit read: {read}")
         return min(found, key=lambda each: each[0], default=None)
 
     def _metadata(self) -> TableMetadata:
@@ -185,7 +187,7 @@ class _Between:
         with self._committer.catalog.session() as session:
             return self._committer.states.load(session, self._table_id, self._head).metadata
 
-    def _matching(self, touched: Any, predicates: tuple[str, ...]) -> Any:
+    def _matching(self, touched: Any, predicates: tuple[str | Predicate, ...]) -> Any:
         """Of the touched files those that pruning keeps for one of the predicates."""
         with self._committer.catalog.session() as session:
             state = self._committer.states.load(session, self._table_id, self._head)
@@ -211,8 +213,11 @@ class _TouchedKeys(KeyQuery):
         return f"{'EXCEPT' if complement else 'INTERSECT'}\nSELECT version, ordinal FROM (\n{sql}\n) AS k"
 
 
-def _inside(touched: Any, partitions: tuple[PartitionValues, ...], metadata: TableMetadata) -> Any:
-    """The files of these partitions. A partition that names only some of the columns is all that agree in them."""
+def files_in(files: Any, partitions: Iterable[PartitionValues], metadata: TableMetadata) -> Any:
+    """The files of these partitions, whose values are compared as values and not as texts.
+
+    A partition that names only some of the columns is all that agree in them.
+    """
     kinds: dict[str, Kind | None] = dict.fromkeys(metadata.partition_columns)
     kinds |= {leaf.path[0]: kind for leaf, kind in metadata.bounded if leaf.path[0] in kinds}
     unknown = {name for values in partitions for name in values if name not in kinds}
@@ -223,13 +228,13 @@ def _inside(touched: Any, partitions: tuple[PartitionValues, ...], metadata: Tab
     for values in partitions:
         names = tuple(sorted(values))
         wanted.setdefault(names, set()).add(_identity(values, names, kinds))
-    texts = pc.unique(touched["partition_values"]).to_pylist()
+    texts = pc.unique(files["partition_values"]).to_pylist()
     inside = [
         text
         for text in texts
         if any(_identity(json.loads(text), names, kinds) in known for names, known in wanted.items())
     ]
-    return touched.filter(pc.is_in(touched["partition_values"], pa.array(inside, pa.string())))
+    return files.filter(pc.is_in(files["partition_values"], pa.array(inside, pa.string())))
 
 
 def _identity(values: PartitionValues, names: tuple[str, ...], kinds: Mapping[str, Kind | None]) -> tuple[Any, ...]:

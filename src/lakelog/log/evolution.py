@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +22,17 @@ from lakelog.log.validation.features import needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
 from lakelog.schema.alter import Layout, type_change_problems
 from lakelog.schema.changes import SchemaChange, changes_between
-from lakelog.schema.mapping import is_mapped, name_new_columns, physical_schema, with_field_ids
+from lakelog.schema.mapping import (
+    is_mapped,
+    loosened,
+    name_new_columns,
+    physical_schema,
+    with_field_ids,
+    without_past,
+)
 from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import Parts, project, renamed
+from lakelog.schema.projection import project, renamed
 from lakelog.schema.widening import ENABLED
 
 MIRROR = "lakelog.mirror"
@@ -55,10 +61,8 @@ class WritePlan:
     rewrites: tuple[FileGroup, ...] = ()
     """Files that the same commit must replace by their rows under ``schema``: Delta could not read them as text."""
 
-    @cached_property
-    def columns(self) -> Parts:
-        """The columns of a data file out of the incoming ones."""
-        return renamed(project(list(self.incoming), list(self.schema)), list(self.physical))
+    holds_for_every_row: bool = False
+    """Whether files that others add in the meantime would have to be rewritten, too."""
 
     @property
     def promoted(self) -> tuple[str, ...]:
@@ -136,7 +140,43 @@ def plan_write(snapshot: Snapshot, incoming: Any, options: MergeOptions) -> Writ
         sum(group.files.num_rows for group in rewrites),
         sum(pc.sum(group.files.column("size")).as_py() for group in rewrites),
     )
-    return replace(plan, rewrites=rewrites)
+    return replace(plan, rewrites=rewrites, holds_for_every_row=True)
+
+
+def plan_overwrite(snapshot: Snapshot, incoming: Any, partition_by: Sequence[str] | None) -> WritePlan:
+    """A write that replaces every row, and with them the columns and the partitioning.
+
+    Without ``partition_by`` the table stays partitioned by what it is. Raises ``SchemaMismatchError`` if something else
+    that the table has needs a column as it was.
+    """
+    action = snapshot.metadata
+    arriving = normalize(_arrow_schema(incoming))
+    fresh = loosened(pa.schema(map(without_past, arriving)))
+    partitions = _spelled(fresh, action.partition_columns if partition_by is None else partition_by)
+    if snapshot.schema.equals(fresh) and partitions == tuple(action.partition_columns):
+        return _plan(snapshot.state, incoming, MergeOptions())
+    if constraints := [name for name in action.configuration if name.startswith("delta.constraints.")]:
+        message = "is a constraint on columns as they are: drop it before the schema is overwritten"
+        raise SchemaMismatchError("schema change", [Violation(name, message) for name in constraints])
+    schema, configuration = name_new_columns(fresh, dict(action.configuration))
+    return WritePlan(
+        base_version=snapshot.version,
+        schema=schema,
+        changes=changes_between(snapshot.schema, schema),
+        actions=tuple(_actions(snapshot.state, Layout(schema, configuration, partitions))),
+        incoming=arriving,
+        physical=physical_schema(schema) if is_mapped(configuration) else schema,
+    )
+
+
+def _spelled(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[str, ...]:
+    """Partition columns as the schema spells them."""
+    names = {name.lower(): name for name in schema.names}
+    missing = [name for name in partition_by if name.lower() not in names]
+    if missing:
+        message = "is a partition column that the data does not have: name others by partition_by, [] for none"
+        raise SchemaMismatchError("schema change", [Violation(name, message) for name in missing])
+    return tuple(names[name.lower()] for name in partition_by)
 
 
 def _plan(state: TableState, incoming: Any, options: MergeOptions) -> WritePlan:

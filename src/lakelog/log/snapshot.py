@@ -155,13 +155,17 @@ def search_plan(committer: Committer, state: TableState, conditions: Sequence[st
 
     Raises ``ValidationError`` for conditions that cannot be analysed.
     """
-    metadata = state.metadata
-    names = {leaf.name: leaf.type for leaf in leaf_columns(metadata.schema)}
-    names |= {field.name: field.type for field in metadata.schema if field.name not in names}
+    names = column_types(state.metadata.schema)
     predicate = disjunction([parse(each, names) if isinstance(each, str) else each for each in conditions])
     if isinstance(predicate, Everything | Nothing):
         return predicate
     return bind(predicate, columns_of(_metadata_history(committer, state)))
+
+
+def column_types(schema: Any) -> dict[str, pa.DataType]:
+    """The columns that a condition can name, with their types."""
+    names = {leaf.name: leaf.type for leaf in leaf_columns(schema)}
+    return names | {field.name: field.type for field in schema if field.name not in names}
 
 
 def _metadata_history(committer: Committer, state: TableState) -> list[TableMetadata]:

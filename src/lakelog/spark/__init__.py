@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
+    from lakelog.spark.commits import WriteResult
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.streaming import write_stream
-    from lakelog.spark.write import WriteResult, write_dataset
+    from lakelog.spark.write import write_dataset
 
 __all__ = ["WriteResult", "read_dataset", "session", "version_of", "write_dataset", "write_stream"]
 
 _LAZY = {
-    "WriteResult": "lakelog.spark.write",
+    "WriteResult": "lakelog.spark.commits",
     "read_dataset": "lakelog.spark.read",
     "version_of": "lakelog.spark.read",
     "write_dataset": "lakelog.spark.write",

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,11 +17,17 @@ from lakelog.spark.footers import WrittenFile
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+WRITE = "__w"
+"""The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
+
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 """What Spark calls the directory of null."""
 
 _IN_PATHS = "/=:@!$&'()*+,;~-._"
 """Characters that a path of Delta's log has as they are."""
+
+_SPECIAL = re.compile(r'[\x01-\x1f"#%\'*/:=?\\\x7f{[\]^]')
+"""What Hive and Spark escape in a directory's name."""
 
 _ESCAPED = re.compile(r"%([0-9a-fA-F]{2})")
 
@@ -33,6 +39,13 @@ def partition_text(field: pa.Field) -> "Column":
         return (local_time(value) if field.type.tz else value).cast("string")
     text = value.cast("string")
     return F.nullif(text, F.lit("")) if pa.types.is_string(field.type) else text
+
+
+def directory_of(values: Mapping[str, str | None]) -> str:
+    """The directories that Spark makes for partition values."""
+    return "/".join(
+        f"{_escaped(name)}={NULL_DIRECTORY if value is None else _escaped(value)}" for name, value in values.items()
+    )
 
 
 def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:
@@ -79,6 +92,9 @@ def _values(relative: str, columns: Sequence[str]) -> dict[str, str | None]:
     return values
 
 
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
 def _unescaped(text: str) -> str:
-    """The inverse of how Hive and Spark escape names and values in directories, a character at a time."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)

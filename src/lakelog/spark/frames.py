@@ -1,5 +1,7 @@
-"""Whatever holds rows as a Spark DataFrame."""
+"""Whatever holds rows as a Spark DataFrame, and the session that it belongs to."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,3 +44,17 @@ def session_for(spark: "SparkSession | None") -> "SparkSession":
     from lakelog.spark.session import session
 
     return SparkSession.getActiveSession() or session()
+
+
+@contextmanager
+def setting(spark: "SparkSession", name: str, value: str) -> Iterator[None]:
+    """Gives one of the session's settings another value for a while."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)

@@ -20,7 +20,9 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.pruning.bounds import next_text
 from lakelog.log.pruning.literals import DAY, Kind, Literal, Span, Value, spans
 from lakelog.log.pruning.predicate import (
-    Differs,
+    MIRRORED,
+    OPPOSITE,
+    Condition,
     Everything,
     IsNull,
     Nothing,
@@ -29,6 +31,7 @@ from lakelog.log.pruning.predicate import (
     conjunction,
     disjunction,
     interval,
+    placed,
 )
 from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
@@ -47,8 +50,6 @@ _COMPARISONS = {
     "GreaterThan": "gt",
     "GreaterThanOrEqual": "gte",
 }
-_OPPOSITE = {"eq": "neq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
-_MIRRORED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
 
 _CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp")
 _STEADY = (
@@ -86,15 +87,38 @@ def predicate_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column"
 
     Raises ``ValidationError`` with Spark's message for a condition that Spark refuses.
     """
+    plan = _analysed(spark, schema, where)
+    return _parsed(schema, where) if plan is None else _Walker(spark, schema, plan).rows()
+
+
+def condition_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Condition:
+    """The same, from both sides."""
+    plan = _analysed(spark, schema, where)
+    if plan is None:
+        found = _parsed(schema, where)
+        return Condition(found, Everything(), ((_shown(where), found),))
+    return _Walker(spark, schema, plan).condition()
+
+
+def columns_read(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> set[str] | None:
+    """The columns that decide whether a row matches; None if something else may, or nobody knows."""
+    plan = _analysed(spark, schema, where)
+    if plan is None or plan.getClass().getSimpleName() != "Filter" or not plan.deterministic():
+        return None
+    found = plan.condition().references().toSeq()
+    return {str(found.apply(index).name()) for index in range(found.size())}
+
+
+def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Any:
+    """Spark's plan of an empty table with a condition; None where Spark keeps its plans to itself."""
     try:
         filtered = empty_frame(spark, schema).where(where)
         if is_connect(spark):
             filtered.schema  # noqa: B018  # the server's answer is the check
-            return _parsed(schema, where)
-        plan = filtered._jdf.queryExecution().analyzed()
+            return None
+        return filtered._jdf.queryExecution().analyzed()
     except AnalysisException as error:
         raise ValidationError("predicate", [Violation(_shown(where), error.getMessage() or str(error))]) from error
-    return _Walker(spark, schema).rows_of(plan)
 
 
 def _parsed(schema: pa.Schema, where: "str | Column") -> Predicate:
@@ -171,24 +195,58 @@ class _Unknown(Exception):
 class _Walker:
     """Turns an analysed expression into the normal form."""
 
-    def __init__(self, spark: "SparkSession", schema: pa.Schema) -> None:
+    def __init__(self, spark: "SparkSession", schema: pa.Schema, plan: Any) -> None:
         jvm: Any = spark._jvm
         self._catalyst = jvm.org.apache.spark.sql.catalyst
         self._errors = _errors()
         self._schema = schema
         self._shared: dict[str, _Node] = {}
+        self._root: _Node | None = None
+        if plan.getClass().getSimpleName() == "Filter":
+            rules = self._catalyst.optimizer
+            replaced = rules.ReplaceExpressions.apply(plan)
+            timed = rules.ComputeCurrentTime.apply(replaced)
+            self._root = _Node(replaced.condition(), timed.condition())
 
-    def rows_of(self, plan: Any) -> Predicate:
-        """The rows that a filter on top of a plan leaves."""
-        if plan.getClass().getSimpleName() != "Filter":
-            return Everything()
-        rules = self._catalyst.optimizer
-        analysed = rules.ReplaceExpressions.apply(plan)
-        timed = rules.ComputeCurrentTime.apply(analysed)
+    def rows(self) -> Predicate:
+        """Where the rows are that the plan's filter leaves."""
         try:
-            return self._rows(_Node(analysed.condition(), timed.condition()), True)
+            return Everything() if self._root is None else self._rows(self._root, True)
         except RecursionError:
             return Everything()
+
+    def condition(self) -> Condition:
+        """The plan's filter from both sides."""
+        if self._root is None:
+            return Condition(Everything(), Everything(), ())
+        try:
+            parts = [(str(node.analysed.sql()), self._rows(node, True)) for node in _joined(self._root)]
+            others = disjunction([self._rows(self._root, False), self._nulls(self._root)])
+        except RecursionError:
+            return Condition(Everything(), Everything(), ())
+        return Condition(conjunction(form for _, form in parts), others, tuple(parts))
+
+    def _nulls(self, node: _Node) -> Predicate:
+        """The rows for which the condition may be NULL."""
+        name = node.name
+        if name in ("Not", "And", "Or"):
+            return disjunction(map(self._nulls, node.children))
+        if name == "With":
+            return self._nulls(self._inside(node))
+        if name in ("IsNull", "IsNotNull", "EqualNullSafe"):
+            return Nothing()
+        if node.foldable or name not in (*_COMPARISONS, "In", "StartsWith", "Like", "AttributeReference"):
+            return Nothing() if node.is_constant and node.foldable and node.value is not None else Everything()
+        try:
+            operands = [node] if name == "AttributeReference" else node.children
+            return disjunction(self._null_operand(operand) for operand in operands)
+        except self._errors:
+            return Everything()
+
+    def _null_operand(self, node: _Node) -> Predicate:
+        if node.foldable:
+            return Nothing() if node.value is not None else Everything()
+        return _nullness(self._term(node), True)
 
     def _rows(self, node: _Node, wanted: bool) -> Predicate:
         """The rows for which the condition is TRUE, or, if that is not wanted, FALSE; never those where it is NULL."""
@@ -199,13 +257,17 @@ class _Walker:
             items = [self._rows(child, wanted) for child in node.children]
             return conjunction(items) if (name == "And") == wanted else disjunction(items)
         if name == "With":
-            inside, *definitions = node.children
-            self._shared |= {_id(each): each.children[0] for each in definitions}
-            return self._rows(inside, wanted)
+            return self._rows(self._inside(node), wanted)
         try:
             return self._leaf(name, node, wanted)
         except self._errors:
             return Everything()
+
+    def _inside(self, node: _Node) -> _Node:
+        """An expression that names parts of itself, of which Spark makes each once; they are known from here on."""
+        inside, *definitions = node.children
+        self._shared |= {_id(each): each.children[0] for each in definitions}
+        return inside
 
     def _leaf(self, name: str, node: _Node, wanted: bool) -> Predicate:
         if node.foldable:
@@ -230,14 +292,14 @@ class _Walker:
     def _comparison(self, operator: str, sides: Sequence[_Node], wanted: bool) -> Predicate:
         left, right = sides
         if left.foldable:
-            left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        operator = operator if wanted else _OPPOSITE[operator]
+            left, right, operator = right, left, MIRRORED.get(operator, operator)
+        operator = operator if wanted else OPPOSITE[operator]
         if not right.foldable:
             raise _Unknown
         term = self._term(left)
         if right.is_constant:
             value = right.value
-            return Nothing() if value is None else _placed(term, operator, _span(term, value))
+            return Nothing() if value is None else placed(term.column, operator, _span(term, value))
         if not right.grows():
             return NotNull(term.column)
         # The rows are read later than this is computed, perhaps much later, so only what is before now is settled.
@@ -246,7 +308,7 @@ class _Walker:
             raise _Unknown
         span = _span(term, value)
         low = span.low - DAY if isinstance(span.low, int) else None
-        return _placed(term, "gte" if operator in ("eq", "gt", "gte") else "neq", Span(low, None))
+        return placed(term.column, "gte" if operator in ("eq", "gt", "gte") else "neq", Span(low, None))
 
     def _null_safe(self, sides: Sequence[_Node], wanted: bool) -> Predicate:
         left, right = sides if not sides[0].foldable else (sides[1], sides[0])
@@ -255,7 +317,7 @@ class _Walker:
         term, value = self._term(left), right.value
         if value is None:
             return _nullness(term, wanted)
-        found = _placed(term, "eq" if wanted else "neq", _span(term, value))
+        found = placed(term.column, "eq" if wanted else "neq", _span(term, value))
         return found if wanted else disjunction([found, _nullness(term, True)])
 
     def _in(self, node: _Node, wanted: bool) -> Predicate:
@@ -274,7 +336,7 @@ class _Walker:
         known = [value for value in found if value is not None]
         if not known or (len(known) < len(found) and not wanted):
             return Nothing()
-        items = [_placed(term, "eq" if wanted else "neq", _span(term, value)) for value in known]
+        items = [placed(term.column, "eq" if wanted else "neq", _span(term, value)) for value in known]
         return disjunction(items) if wanted else conjunction(items)
 
     def _text(self, name: str, node: _Node, wanted: bool) -> Predicate:
@@ -289,7 +351,7 @@ class _Walker:
             special = {"%", "_", str(node.analysed.escapeChar())}
             cut = next((index for index, character in enumerate(text) if character in special), None)
             if cut is None:
-                return _placed(term, "eq" if wanted else "neq", _span(term, text))
+                return placed(term.column, "eq" if wanted else "neq", _span(term, text))
             text = text[:cut]
         if not wanted or not text or not _is_storable(text):
             return NotNull(term.column)
@@ -332,6 +394,11 @@ def _errors() -> tuple[type[Exception], ...]:
     return _Unknown, PySparkException, Py4JError, ArithmeticError, ValueError, LookupError
 
 
+def _joined(node: _Node) -> list[_Node]:
+    """What a condition joins by AND."""
+    return [part for child in node.children for part in _joined(child)] if node.name == "And" else [node]
+
+
 def _id(node: _Node) -> str:
     return str(node.analysed.id().toString())
 
@@ -353,20 +420,6 @@ def _nullness(term: _Term, null: bool) -> Predicate:
         return NotNull(term.column)
     # A cast that fails gives null in some sessions.
     return IsNull(term.column) if len(set(term.casts)) == 1 else Everything()
-
-
-def _placed(term: _Term, operator: str, span: Span) -> Predicate:
-    """Where the column must lie for a comparison with a constant to be TRUE."""
-    match operator:
-        case "eq":
-            return interval(term.column, span.low, True, span.high, True)
-        case "neq" if span.exact and span.low is not None:
-            return Differs(term.column, span.low)
-        case "lt" | "lte":
-            return interval(term.column, None, False, span.high, operator == "lte" or not span.exact)
-        case "gt" | "gte":
-            return interval(term.column, span.low, operator == "gte" or not span.exact, None, False)
-    return NotNull(term.column)
 
 
 def _span(term: _Term, value: Any) -> Span:

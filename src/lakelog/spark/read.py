@@ -1,14 +1,12 @@
 """``read_dataset``: a native DataFrame of exactly the files of one version."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,31 +18,25 @@ from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.reading import FileGroup
+from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Snapshot
-from lakelog.schema.mapping import children, with_children, without_mapping
+from lakelog.schema.mapping import nullable, without_mapping
 from lakelog.schema.spark import to_spark
-from lakelog.spark.directories import NULL_DIRECTORY
+from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import columns as converted
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import Files, metadata_path, read_files
-from lakelog.spark.predicates import empty_frame, is_connect, predicate_of
+from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
+from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-WRITE = "__w"
-"""The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
 
 _NEEDED = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
 _FEW_TUPLES = 16
 """Partitions that are read one by one where directories do not tell them; more are joined by the files' names."""
 
-_ESCAPED = re.compile(r'[\x01-\x1f"#%\'*/:=?\\\x7f{[\]^]')
-"""What Spark escapes in a directory's name."""
-
-_ZONED = re.compile(r".*[0-9:](?:Z|[+-][0-9]{2}:?[0-9]{2})")
-_DATE = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _FILE_PATH = "__lakelog_file_path"
 _MARK = "lakelog"
 
@@ -106,6 +98,22 @@ def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: 
     return _described(reduce(lambda one, other: one.union(other), parts), snapshot.schema)
 
 
+def spark_scan(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column") -> Scan:
+    """What a read with a condition needs, as this session understands it."""
+    return Scan(dataset.name, snapshot, condition_of(session_for(spark), snapshot.schema, where))
+
+
+def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column | None") -> int:
+    """How many rows match. Only files in which the catalog does not decide for every row are read."""
+    session = session_for(spark)
+    scan = Scan.of(dataset.name, snapshot, None) if where is None else spark_scan(session, dataset, snapshot, where)
+    rows, undecided = scan.counted()
+    if undecided.num_rows == 0:
+        return rows
+    frame = read_these(session, dataset.location, snapshot, undecided)
+    return rows + (frame if where is None else frame.where(where)).count()
+
+
 def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None:
     """The version that a DataFrame reads of a dataset, or of any; the oldest if there are several, None if none.
 
@@ -163,8 +171,8 @@ class _Scan:
             yield self._selected(group, self._native(group, group.files), {})
             return
         partitions = [group.schema.field(name) for name in self.partition_columns]
-        numbers, values = _partitions(group.files.column("partition_values"), partitions)
-        told = _told_by_directories(group, partitions, numbers, values)
+        numbers, values = partition_values(group.files.column("partition_values"), partitions)
+        told = told_by_directories(group, partitions, numbers, values)
         if pc.any(told).as_py():
             yield self._from_directories(group, partitions, group.files.filter(told))
         others = pc.invert(told)
@@ -176,31 +184,31 @@ class _Scan:
         frame = self._native(group, files, texts)
         found = {field.name: F.col(quoted(field.name)) for field in partitions}
         for field in partitions:
-            if _is_instant(field):
+            if is_instant(field):
                 found[field.name] = F.concat(found[field.name], F.lit("Z"))
         return self._selected(group, frame, found)
 
     def _from_catalog(
-        self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: "_Values"
+        self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: Values
     ) -> "Iterator[DataFrame]":
         files, numbers = group.files.filter(mask), numbers.filter(mask)
         distinct = pc.unique(numbers).to_pylist()
         if len(distinct) <= _FEW_TUPLES:
             for number in distinct:
                 frame = self._native(group, files.filter(pc.equal(numbers, number)))
-                texts = [_canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
+                texts = [canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
                 literals = [F.lit(text).cast("string") for text in texts]
                 yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
         else:
             yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
 
-    def _joined(self, group: FileGroup, partitions: Sequence[pa.Field], files: Any, values: "_Values") -> "DataFrame":
+    def _joined(self, group: FileGroup, partitions: Sequence[pa.Field], files: Any, values: Values) -> "DataFrame":
         """By the files' names. A name that is not found is an error where its values are needed, never a null."""
         names = [f"{_FILE_PATH}_{index}" for index in range(len(partitions))]
         places = self._files(files).places
         arrays = {_FILE_PATH: pa.array([metadata_path(place) for place in places], pa.string())}
         for index, (name, field) in enumerate(zip(names, partitions, strict=True)):
-            arrays[name] = pa.array([_canonical(row[index], field) for row in values], pa.string())
+            arrays[name] = pa.array([canonical(row[index], field) for row in values], pa.string())
         known = F.broadcast(self.spark.createDataFrame(pa.table(arrays)).withColumn(f"{_FILE_PATH}_known", F.lit(True)))
         path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias(_FILE_PATH)
         frame = self._native(group, files)
@@ -234,74 +242,6 @@ class _Scan:
         return frame.select(*converted(group.columns, sources))
 
 
-_Values: TypeAlias = Sequence[tuple[str | None, ...]]
-"""Partition values as the catalog's texts; the empty text is null."""
-
-
-def _partitions(values: Any, partitions: Sequence[pa.Field]) -> tuple[Any, _Values]:
-    """For each file the number of its partition, and their values."""
-    encoded = values.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    objects = [json.loads(text) for text in encoded.dictionary.to_pylist()]
-    return encoded.indices, [tuple(found.get(field.name) or None for field in partitions) for found in objects]
-
-
-def _told_by_directories(group: FileGroup, partitions: Sequence[pa.Field], numbers: Any, values: _Values) -> Any:
-    """Which files lie where Spark finds just the catalog's values in their path."""
-    names = {field.name.lower() for field in group.schema}
-    if WRITE in names or any(pa.types.is_binary(field.type) for field in partitions):
-        return pa.repeat(False, len(numbers))
-    expected = [_directory(partitions, found) for found in values]
-    directories = pc.replace_substring_regex(group.files.column("path").combine_chunks(), "/[^/]*$", "")
-    pairs = pa.table({"directory": directories, "number": numbers})
-    distinct = pairs.group_by(["directory", "number"]).aggregate([])
-    told = []
-    for directory, number in zip(distinct.column(0).to_pylist(), distinct.column(1).to_pylist(), strict=True):
-        write, _, rest = unquote(directory).partition("/")
-        told.append(write.startswith(f"{WRITE}=") and rest == expected[number])
-    if all(told):
-        return pa.repeat(True, len(numbers))
-    good = distinct.filter(pa.array(told)).append_column("told", pa.repeat(True, sum(told)))
-    rows = pairs.append_column("row", pa.array(range(len(numbers))))
-    joined = rows.join(good, ["directory", "number"]).sort_by("row")
-    return pc.fill_null(joined.column("told"), False).combine_chunks()
-
-
-def _directory(partitions: Sequence[pa.Field], values: Sequence[str | None]) -> str | None:
-    """The directories that stand for partition values, None if Spark would read something else out of them."""
-    parts = []
-    for field, value in zip(partitions, values, strict=True):
-        if value == NULL_DIRECTORY or (value and _is_instant(field) and _canonical(value, field) != f"{value}Z"):
-            return None
-        parts.append(f"{_escaped(field.name)}={NULL_DIRECTORY if value is None else _escaped(value)}")
-    return "/".join(parts)
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
-
-
-def _canonical(text: str | None, field: pa.Field) -> str | None:
-    """A text that Spark casts to the value that the catalog means, whatever the session's zone is."""
-    if text is None or not _is_instant(field) or _ZONED.fullmatch(text):
-        return text
-    return f"{text} 00:00:00Z" if _DATE.fullmatch(text) else f"{text}Z"
-
-
-def _is_instant(field: pa.Field) -> bool:
-    return bool(pa.types.is_timestamp(field.type) and field.type.tz)
-
-
 def _readable(field: pa.Field) -> pa.Field:
     """The field as files are read: they need not say NOT NULL, and what is only the table's matter stays out."""
-    return _nullable(without_mapping(field))
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    inside = children(field.type)
-    if pa.types.is_map(field.type):
-        kind = with_children(field.type, [inside[0], _nullable(inside[1])])
-    else:
-        kind = with_children(field.type, [_nullable(child) for child in inside]) if inside else field.type
-    return field.with_type(kind).with_nullable(True)
+    return nullable(without_mapping(field))

@@ -2,7 +2,6 @@
 
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +12,16 @@ import pyarrow.compute as pc
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from lakelog.actions import Txn
-from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, Violation
+from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.state import TableMetadata
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, project, renamed
-from lakelog.spark.directories import NULL_DIRECTORY, partition_text, written_files
+from lakelog.spark.directories import NULL_DIRECTORY, WRITE, partition_text, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.footers import Harvest, harvest, harvest_in_spark
+from lakelog.spark.frames import setting
+from lakelog.spark.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,20 +29,9 @@ if TYPE_CHECKING:
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    mode: str
-    partition_by: tuple[str, ...] | None
-    dynamic: bool
-    replace_where: str | None
-    retries: int
-    txn: Txn | None
-    user_metadata: str | None
-    committer: str | None
-    writer: Mapping[str, str]
-    """Options of Spark's writer."""
-    sort_by: tuple[str, ...]
+_ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_SHUFFLED = 3
+"""How much larger rows are in a shuffle than in a Parquet file, by experience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +45,7 @@ class Target:
 
 
 def matches(condition: str) -> "Column":
+    """Whether a row matches; one that matches as NULL does not."""
     return F.coalesce(F.expr(condition), F.lit(False))
 
 
@@ -69,15 +59,35 @@ class Stage:
         self._frame = frame
         self._kept = kept
         self._options = options
-        self._directory = f"__w={uuid.uuid4().hex}"
+        self._directory = f"{WRITE}={uuid.uuid4().hex}"
+        self._written = False
+        self._check_target()
 
     def __enter__(self) -> "Stage":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # After an interrupt or an unknown outcome the commit may stand.
-        if isinstance(error, Exception) and not isinstance(error, CommitOutcomeUnknown):
+        # Once the files are whole, only our own word that nothing was committed lets them go.
+        failed = isinstance(error, LakelogError if self._written else Exception)
+        if failed and not isinstance(error, CommitOutcomeUnknown):
             shutil.rmtree(Path(self._target.location) / self._directory, ignore_errors=True)
+
+    def _check_target(self) -> None:
+        """What is wrong is said before the first file is written."""
+        if "://" in self._target.location:
+            raise LakelogError(f"rows can be written to local files only so far, not to {self._target.location}")
+        known = self._file_names
+        unknown = [name for name in self._options.sort_by if name.lower() not in known]
+        if unknown:
+            message = "is not a column of the table"
+            raise ValidationError("sort_by", [Violation(repr(name), message) for name in unknown])
+
+    @property
+    def _file_names(self) -> dict[str, str]:
+        """The names that files use for the table's columns, by their own without case."""
+        metadata = self._target.metadata
+        names = zip(metadata.schema.names, metadata.physical.names, strict=True)
+        return {logical.lower(): physical for logical, physical in names}
 
     def write(self) -> Harvest:
         """Writes the files and says what is in them."""
@@ -85,52 +95,56 @@ class Stage:
         partitions = metadata.partition_columns
         sources = [F.col(quoted(name)) for name in self._frame.columns]
         rows = self._frame.select(*column_expressions(self._target.columns, sources))
-        observation, rows = self._observed(rows)
-        kept = Observation()
+        observation, kept = Observation(), Observation()
+        counted, problems = self._counted()
+        rows = rows.observe(observation, *counted)
         if self._kept is not None:
             rows = rows.union(self._kept.observe(kept, F.count(F.lit(1)).alias("rows")))
         rows = rows.select(*self._physical(rows))
+        if self._options.target_file_size is not None:
+            rows = rows.hint("rebalance", *map(quoted, partitions))
         if self._options.sort_by:
-            rows = rows.sortWithinPartitions(*map(quoted, (*partitions, *self._options.sort_by)))
-        writer = rows.write.options(**self._options.writer)
+            chosen = [self._file_names[name.lower()] for name in self._options.sort_by]
+            rows = rows.sortWithinPartitions(*map(quoted, (*partitions, *chosen)))
+        writer = rows.write.options(**self._options.for_spark)
         if partitions:
             writer = writer.partitionBy(*partitions)
         place = f"{self._target.location}/{self._directory}"
-        writer.parquet(place)
-        self._check(observation.get)
-        again = 0 if self._kept is None else kept.get["rows"]
-        return self._harvest(observation.get["rows"], again)
-
-    def _observed(self, rows: "DataFrame") -> tuple[Observation, "DataFrame"]:
-        """The rows, with what has to be known about them counted while they are written."""
-        counted = [F.count(F.lit(1)).alias("rows")]
-        for number, field in enumerate(self._target.metadata.schema):
-            value = F.col(quoted(field.name))
-            broken = nulls_in(field, value)
-            if broken is not None:
-                counted.append(F.count_if(broken).alias(f"nulls {number}"))
-            if field.name in self._target.metadata.action.partition_columns and pa.types.is_string(field.type):
-                counted.append(F.count_if(value == NULL_DIRECTORY).alias(f"reserved {number}"))
-        if self._options.replace_where is not None:
-            counted.append(F.count_if(~matches(self._options.replace_where)).alias("outside 0"))
-        observation = Observation()
-        return observation, rows.observe(observation, *counted)
-
-    def _check(self, counts: Mapping[str, int]) -> None:
-        found = []
-        for name, count in counts.items():
-            what, _, number = name.partition(" ")
-            if what == "rows" or not count:
-                continue
-            if what == "outside":
-                message = f"{count} rows do not match {self._options.replace_where!r}, or match as NULL"
-                found.append(Violation("replace_where", message))
-                continue
-            column = join_path([self._target.metadata.schema.field(int(number)).name])
-            problem = "nulls where the table has NOT NULL" if what == "nulls" else f"the reserved text {NULL_DIRECTORY}"
-            found.append(Violation(column, f"{count} rows with {problem}"))
-        if found:
+        if self._options.target_file_size is None:
+            writer.parquet(place)
+        else:
+            with setting(self._frame.sparkSession, _ADVISORY, str(self._options.target_file_size * _SHUFFLED)):
+                writer.parquet(place)
+        counts = observation.get
+        if found := [
+            Violation(where, f"{counts[name]} {what}") for name, (where, what) in problems.items() if counts[name]
+        ]:
             raise SchemaMismatchError("values of the incoming data", found)
+        written = self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
+        self._written = True
+        return written
+
+    def _counted(self) -> tuple[list["Column"], dict[str, tuple[str, str]]]:
+        """What Spark counts while it writes, and what it means, and where, if that is not zero."""
+        counted = [F.count(F.lit(1)).alias("rows")]
+        problems: dict[str, tuple[str, str]] = {}
+
+        def count(condition: "Column", where: str, what: str) -> None:
+            name = f"problem {len(problems)}"
+            problems[name] = (where, what)
+            counted.append(F.count_if(condition).alias(name))
+
+        partitions = self._target.metadata.action.partition_columns
+        for field in self._target.metadata.schema:
+            value, where = F.col(quoted(field.name)), join_path([field.name])
+            if (broken := nulls_in(field, value)) is not None:
+                count(broken, where, "rows with nulls where the table has NOT NULL")
+            if field.name in partitions and pa.types.is_string(field.type):
+                count(value == NULL_DIRECTORY, where, f"rows with the reserved text {NULL_DIRECTORY}")
+        condition = self._options.replace_where
+        if condition is not None:
+            count(~matches(condition), "replace_where", f"rows do not match {condition!r}, or match as NULL")
+        return counted, problems
 
     def _physical(self, rows: "DataFrame") -> list["Column"]:
         """The columns as the files have them: by physical name, partitions as text."""

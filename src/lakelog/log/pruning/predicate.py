@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lakelog.log.pruning.literals import Value
+from lakelog.log.pruning.literals import Span, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,46 @@ class Nothing:
 
 
 Predicate: TypeAlias = Range | Differs | IsNull | NotNull | And | Or | Everything | Nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition from both sides, for who wants to know more than where its rows can be."""
+
+    rows: Predicate
+    """Holds for every row for which the condition is TRUE."""
+    others: Predicate
+    """Holds for every row for which it is FALSE or NULL."""
+    parts: tuple[tuple[str, Predicate], ...]
+    """What it joins by AND, each with its text."""
+
+
+def columns_in(predicate: Predicate) -> set[str]:
+    """The columns that a predicate is about."""
+    if isinstance(predicate, And | Or):
+        return set().union(*map(columns_in, predicate.items))
+    return set() if isinstance(predicate, Everything | Nothing) else {predicate.column}
+
+
+OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
+"""The comparison that is TRUE where another one is FALSE."""
+
+MIRRORED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
+"""The comparison with its sides exchanged, where that is another one."""
+
+
+def placed(column: str, comparison: str, span: Span) -> Predicate:
+    """Where a column must lie for a comparison with a constant to be TRUE."""
+    match comparison:
+        case "eq":
+            return interval(column, span.low, True, span.high, True)
+        case "neq" if span.exact and span.low is not None:
+            return Differs(column, span.low)
+        case "lt" | "lte":
+            return interval(column, None, False, span.high, comparison == "lte" or not span.exact)
+        case "gt" | "gte":
+            return interval(column, span.low, comparison == "gte" or not span.exact, None, False)
+    return NotNull(column)
 
 
 def interval(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -28,7 +28,9 @@ from lakelog.log.pruning.literals import (
     zone_named,
 )
 from lakelog.log.pruning.predicate import (
-    Differs,
+    MIRRORED,
+    OPPOSITE,
+    Condition,
     Everything,
     IsNull,
     Nothing,
@@ -37,11 +39,14 @@ from lakelog.log.pruning.predicate import (
     conjunction,
     disjunction,
     interval,
+    placed,
 )
 from lakelog.log.pruning.syntax import shortened, tree
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+_Form = TypeVar("_Form")
 
 
 def parse(where: str, columns: Mapping[str, pa.DataType], timezone: str = "UTC") -> Predicate:
@@ -52,11 +57,22 @@ def parse(where: str, columns: Mapping[str, pa.DataType], timezone: str = "UTC")
 
     Raises ValidationError, with everything that is wrong, for text that is not a condition or cannot be analysed.
     """
+    return _read(where, columns, timezone, lambda reader, node: reader.rows(node, True))
+
+
+def read_condition(where: str, columns: Mapping[str, pa.DataType], timezone: str = "UTC") -> Condition:
+    """The same, from both sides."""
+    return _read(where, columns, timezone, _from_both_sides)
+
+
+def _read(
+    where: str, columns: Mapping[str, pa.DataType], timezone: str, form_of: "Callable[[_Reader, exp.Expr], _Form]"
+) -> "_Form":
     subject = "timezone"
     try:
         reader = _Reader(columns, zone_named(timezone))
         subject = shortened(where)
-        form = reader.rows(tree(where), True)
+        form = form_of(reader, tree(where))
     except Rejected as rejected:
         raise ValidationError("predicate", [Violation(subject, str(rejected))]) from None
     except RecursionError:
@@ -64,6 +80,17 @@ def parse(where: str, columns: Mapping[str, pa.DataType], timezone: str = "UTC")
     if reader.violations:
         raise ValidationError("predicate", reader.violations)
     return form
+
+
+def _from_both_sides(reader: "_Reader", node: "exp.Expr") -> Condition:
+    node = _bare(node)
+    parts = [(_fragment(item), reader.rows(item, True)) for item in (_chain(node) if node.key == "and" else [node])]
+    if reader.violations:
+        return Condition(Everything(), Everything(), ())
+    # It is NULL only where a column is, or throughout because of a constant.
+    unknown = [Everything()] if reader.has_null else map(IsNull, sorted(reader.columns))
+    others = disjunction([reader.rows(node, False), *unknown])
+    return Condition(conjunction(form for _, form in parts), others, tuple(parts))
 
 
 class _Names:
@@ -103,8 +130,6 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
     "gte": operator.ge,
 }
-_OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
-_MIRRORED = {"lt": "gt", "gt": "lt", "lte": "gte", "gte": "lte"}
 
 
 class _Reader:
@@ -115,6 +140,10 @@ class _Reader:
         self._names = _Names(columns)
         self._zone = zone
         self.violations: list[Violation] = []
+        self.columns: set[str] = set()
+        """Those that were read so far."""
+        self.has_null = False
+        """Whether a constant is NULL."""
 
     def rows(self, node: "exp.Expr", wanted: bool) -> Predicate:
         """The rows for which the condition is TRUE, or, if that is not wanted, FALSE; never those where it is NULL."""
@@ -135,6 +164,7 @@ class _Reader:
             case "boolean":
                 return Everything() if node.this == wanted else Nothing()
             case "null":
+                self.has_null = True
                 return Nothing()
             case "column" | "dot":
                 return self._truth(self._column(node), wanted)
@@ -165,20 +195,27 @@ class _Reader:
         parts = node.parts  # type: ignore[attr-defined]  # of Column and Dot
         if any(part.key != "identifier" for part in parts) or node.args.get("join_mark"):
             raise _unanalysable(node)
-        return self._names.find([part.name for part in parts])
+        name = self._names.find([part.name for part in parts])
+        self.columns.add(name)
+        return name
+
+    def _constant(self, node: "exp.Expr") -> Literal:
+        found = _literal(node)
+        self.has_null |= found.kind is Kind.NULL
+        return found
 
     def _operand(self, node: "exp.Expr") -> str | Literal:
-        return self._column(node) if _bare(node).key in ("column", "dot") else _literal(node)
+        return self._column(node) if _bare(node).key in ("column", "dot") else self._constant(node)
 
     def _comparison(self, name: str, node: "exp.Expr", wanted: bool) -> Predicate:
         return self._compared(name, self._operand(node.this), self._operand(node.expression), wanted)
 
     def _compared(self, name: str, left: str | Literal, right: str | Literal, wanted: bool) -> Predicate:
-        name = name if wanted else _OPPOSITE[name]
+        name = name if wanted else OPPOSITE[name]
         if isinstance(left, Literal):
             if isinstance(right, Literal):
                 return _constant(name, left, right)
-            name, left, right = _MIRRORED.get(name, name), right, left
+            name, left, right = MIRRORED.get(name, name), right, left
         if isinstance(right, str):
             raise Rejected("two columns cannot be compared by their bounds; compare one with a constant")
         if right.kind is Kind.NULL:
@@ -186,7 +223,7 @@ class _Reader:
         span = spans([right], self._columns[left], self._zone)[0]
         if family(self._columns[left]) is Family.INTEGER and _is_settled(name, right):
             return Everything()
-        return _placed(left, name, span)
+        return placed(left, name, span)
 
     def _null_safe(self, node: "exp.Expr", same: bool) -> Predicate:
         left, right = self._operand(node.this), self._operand(node.expression)
@@ -206,7 +243,7 @@ class _Reader:
 
     def _in(self, node: "exp.Expr", wanted: bool) -> Predicate:
         column = self._column(node.this)
-        literals = [_literal(item) for item in node.expressions]
+        literals = [self._constant(item) for item in node.expressions]
         known = [literal for literal in literals if literal.kind is not Kind.NULL]
         if not literals:
             raise Rejected("IN needs at least one value")
@@ -214,7 +251,7 @@ class _Reader:
             return Nothing()
         found = spans(known, self._columns[column], self._zone, listed=True)
         found.sort(key=lambda span: (span.low is not None, span.low))
-        items = [_placed(column, "eq" if wanted else "neq", span) for span in found]
+        items = [placed(column, "eq" if wanted else "neq", span) for span in found]
         return disjunction(items) if wanted else conjunction(items)
 
     def _is(self, node: "exp.Expr", wanted: bool) -> Predicate:
@@ -237,7 +274,7 @@ class _Reader:
         return interval(column, int(wanted), True, int(wanted), True)
 
     def _like(self, node: "exp.Expr", escape: str, wanted: bool) -> Predicate:
-        column, pattern = self._column(node.this), _literal(node.expression)
+        column, pattern = self._column(node.this), self._constant(node.expression)
         if family(self._columns[column]) is not Family.STRING:
             raise Rejected("LIKE needs a string column")
         if pattern.kind is Kind.NULL:
@@ -247,24 +284,10 @@ class _Reader:
         wanted = wanted != bool(node.args.get("negate"))
         prefix, whole = _prefix(pattern.value, escape)
         if whole:
-            return _placed(column, "eq" if wanted else "neq", Span(prefix, prefix, exact=True))
+            return placed(column, "eq" if wanted else "neq", Span(prefix, prefix, exact=True))
         if not wanted or not prefix:
             return NotNull(column)
         return interval(column, prefix, True, _after(prefix), False)
-
-
-def _placed(column: str, name: str, span: Span) -> Predicate:
-    """Where the column must lie for a comparison with a constant to be TRUE."""
-    match name:
-        case "eq":
-            return interval(column, span.low, True, span.high, True)
-        case "neq" if span.exact and span.low is not None:
-            return Differs(column, span.low)
-        case "lt" | "lte":
-            return interval(column, None, False, span.high, name == "lte" or not span.exact)
-        case "gt" | "gte":
-            return interval(column, span.low, name == "gte" or not span.exact, None, False)
-    return NotNull(column)
 
 
 def _is_settled(name: str, literal: Literal) -> bool:

@@ -1,0 +1,134 @@
+"""What a write commits, whichever door its files came through."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.dataset import Dataset
+from lakelog.lake import Lake
+from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.draft import Description, Draft
+from lakelog.log.evolution import WritePlan
+from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.pruning.predicate import Predicate
+from lakelog.log.retry import commit_with_retries
+from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import TableMetadata
+from lakelog.spark.footers import Harvest
+from lakelog.spark.options import WriteOptions
+
+_NEEDED = ["path", "partition_values", "size", "deletion_vector"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """A write that stands."""
+
+    version: int
+    """The version that it made; of a write that was skipped, the table's head."""
+    files: int
+    rows: int
+    removed: int = 0
+    """Files that it replaced."""
+    commit_id: str | None = None
+    skipped: bool = False
+    """Whether nothing was written: the same batch was committed before, or the table existed and mode is ignore."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a write does to a table that exists, apart from the files that it brings."""
+
+    snapshot: Snapshot
+    """The table as the write found it."""
+    plan: WritePlan
+    predicate: Predicate | None = None
+    """Of a write that replaces the rows that match a condition, where these can be."""
+    replaced: pa.Table | None = None
+    """The files that go, as far as that is known before any is written."""
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table as it will be."""
+        action = next((each for each in self.plan.actions if isinstance(each, Metadata)), self.snapshot.metadata)
+        return TableMetadata(self.plan.base_version + 1, action, 0)
+
+    def removes(self, written: Harvest, options: WriteOptions) -> tuple[pa.Table | None, Reads]:
+        """The files that go, and what the write had to look at to know that."""
+        if self.predicate is not None:
+            return self.replaced, Reads(predicates=(self.predicate,))
+        if options.mode != "overwrite":
+            return self.replaced, Reads(everything=self.plan.holds_for_every_row)
+        files = self.snapshot.files(columns=_NEEDED)
+        if options.partition_overwrite_mode == "static" or not self.snapshot.metadata.partition_columns:
+            return files, Reads(everything=True)
+        texts = pc.unique(written.adds.column("partition_values")).to_pylist()
+        partitions = tuple(json.loads(text) for text in texts)
+        return files_in(files, partitions, self.snapshot.state.metadata), Reads(partitions=partitions)
+
+
+def commit_new(
+    lake: Lake, name: str, defined: tuple[Protocol, Metadata], location: str, written: Harvest, options: WriteOptions
+) -> WriteResult:
+    """The table and its first rows, all of it in version 0. Raises ``DatasetExistsError``."""
+    description = _description(options, defined[1], written, "CREATE TABLE AS SELECT")
+    draft = Draft(0, -1, [*defined, *_actions(written, options)], description, written.row_groups)
+    _, result = lake.create_from(name, draft, location)
+    return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
+
+
+def commit_change(lake: Lake, dataset: Dataset, change: Change, written: Harvest, options: WriteOptions) -> WriteResult:
+    """The next version, or one after it, if a race was lost that does not matter."""
+    removed, reads = change.removes(written, options)
+    actions = [*change.plan.actions, *_actions(written, options)]
+    if removed is not None and removed.num_rows:
+        actions.append(RemoveFiles(removed.select(_NEEDED)))
+    description = _description(options, change.metadata.action, written, "WRITE")
+    result = commit_with_retries(
+        lake.committer,
+        dataset.id,
+        change.plan.base_version,
+        lambda expected: Draft(dataset.id, expected, actions, description, written.row_groups),
+        reads,
+        retries=options.retries,
+    )
+    return WriteResult(
+        version=result.version,
+        files=written.adds.num_rows,
+        rows=written.rows,
+        removed=0 if removed is None else removed.num_rows,
+        commit_id=result.commit_id,
+    )
+
+
+def _actions(written: Harvest, options: WriteOptions) -> list[Any]:
+    actions: list[Any] = []
+    if written.adds.num_rows:
+        actions.append(AddFiles(written.adds))
+    if options.txn is not None:
+        actions.append(options.txn)
+    return actions
+
+
+def _description(options: WriteOptions, metadata: Metadata, written: Harvest, operation: str) -> Description:
+    extra: dict[str, Any] = {
+        "operationMetrics": {
+            "numFiles": str(written.adds.num_rows),
+            "numOutputRows": str(written.rows),
+            "numOutputBytes": str(pc.sum(written.adds.column("size")).as_py() or 0),
+        },
+        "isBlindAppend": options.mode != "overwrite",
+    }
+    if options.user_metadata is not None:
+        extra["userMetadata"] = options.user_metadata
+    parameters: dict[str, Any] = {
+        "mode": {"overwrite": "Overwrite"}.get(options.mode, "Append"),
+        "partitionBy": json.dumps(list(metadata.partition_columns)),
+    }
+    if options.replace_where is not None:
+        parameters["predicate"] = options.replace_where
+    return Description(operation=operation, operation_parameters=parameters, committer=options.committer, extra=extra)
