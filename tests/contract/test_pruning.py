@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup, ValidationError
 from lakelog.actions import AddFile, Metadata
+from lakelog.log.scan import Scan
 from lakelog.schema import to_delta_json
 from tests.contract import predicates
 from tests.contract.predicates import ALL, File
@@ -77,6 +79,11 @@ def test_a_matching_row_is_never_lost(
         groups = snapshot.row_groups(condition, columns=["ordinal", "row_group"]).to_pylist()
         assert matching <= {(group["ordinal"], group["row_group"]) for group in groups}, condition
         assert {group["ordinal"] for group in groups} <= set(ordinals.values()), condition
+        # What bounds decide about whole files is right, too.
+        decided, undecided = Scan.of("events", snapshot, condition).counted()
+        open_files = [int(Path(path).stem) for path in undecided.column("path").to_pylist()]
+        counts = dict(engine.execute(f"SELECT file, count(*) FROM rows WHERE {asked} GROUP BY file").fetchall())
+        assert decided + sum(counts.get(file, 0) for file in open_files) == sum(counts.values()), condition
 
 
 def replace_files(lake: Lake, dataset: Dataset, files: list[File], *, in_bulk: bool) -> None:

@@ -26,7 +26,7 @@ from lakelog.log.pruning.predicate import (
     Range,
     Value,
 )
-from lakelog.log.pruning.reader import parse
+from lakelog.log.pruning.reader import parse, read_condition
 
 COLUMNS = {
     "i": pa.int32(),
@@ -628,3 +628,28 @@ def test_exact_predicates_keep_exactly_the_rows_that_sql_returns(
     reference: duckdb.DuckDBPyConnection, where: str
 ) -> None:
     assert true_rows(reference, where) == kept_rows(where)
+
+
+@settings(max_examples=200, deadline=None)
+@given(where=conditions(exact=False))
+def test_every_row_is_on_the_side_that_sql_puts_it(reference: duckdb.DuckDBPyConnection, where: str) -> None:
+    condition = read_condition(where, SMALL)
+    true = true_rows(reference, where)
+    assert condition.rows == parse(where, SMALL)
+    assert all(holds(condition.others, row) for key, row in enumerate(ROWS) if key not in true)
+    assert all(holds(form, ROWS[key]) for _, form in condition.parts for key in true)
+
+
+@pytest.mark.parametrize(
+    ("where", "others"),
+    [
+        ("i > 1", either(below("i", 1, True), IsNull("i"))),
+        ("i > 1 AND s = 'a'", either(below("i", 1, True), Differs("s", "a"), IsNull("i"), IsNull("s"))),
+        ("i IS NOT NULL", IsNull("i")),
+        ("i = NULL", Everything()),
+        ("i IN (1, NULL)", Everything()),
+        ("TRUE", Nothing()),
+    ],
+)
+def test_the_other_side_of_a_condition(where: str, others: Predicate) -> None:
+    assert read_condition(where, SMALL).others == others

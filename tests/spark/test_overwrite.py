@@ -1,0 +1,149 @@
+"""Overwrites that replace more than rows, or find out without reading; files of a size; and a table that appears."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import lakelog
+from lakelog import DatasetExistsError, Lake, SchemaMismatchError, ValidationError, read_dataset, write_dataset
+from tests.invariants import check_invariants
+
+NAME = "events"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as found:
+        yield found
+
+
+def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in read_dataset(lake, NAME, **options).collect()), key=str)
+
+
+class TestSchema:
+    @pytest.mark.parametrize("mapped", [False, True])
+    def test_columns_and_partitioning_are_replaced_with_the_rows(
+        self, lake: Lake, spark: SparkSession, mapped: bool
+    ) -> None:
+        write_dataset(lake, NAME, spark.sql("SELECT 'a' AS id, 1 AS k, 2 AS x"), partition_by=["k"])
+        if mapped:
+            lake.dataset(NAME).rename_column("x", "y")
+        new = spark.sql("SELECT 7L AS id, 'p' AS part")
+        result = write_dataset(lake, NAME, new, "overwrite", overwrite_schema=True, partition_by=["part"])
+        dataset = lake.dataset(NAME)
+        assert rows(lake) == [(7, "p")]
+        assert rows(lake, version=0) == [("a", 1, 2)]
+        assert dataset.schema().names == ["id", "part"]
+        assert dataset.schema().field("id").type == pa.int64()
+        assert dataset.snapshot().metadata.partition_columns == ("part",)
+        assert (rows(lake, where="id = 7"), rows(lake, where="id = 8")) == ([(7, "p")], [])
+        assert rows(lake, version=result.version - 1, where="id = 'a'") == [("a", 1, 2)]
+        write_dataset(lake, NAME, spark.sql("SELECT 8L AS id, 'q' AS part"))
+        assert rows(lake) == [(7, "p"), (8, "q")]
+        check_invariants(lake)
+
+    def test_the_partitioning_stays_unless_it_is_named(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.sql("SELECT 1 AS id, 1 AS k"), partition_by=["k"])
+        write_dataset(lake, NAME, spark.sql("SELECT 'x' AS id, 1 AS K"), "overwrite", overwrite_schema=True)
+        assert lake.dataset(NAME).snapshot().metadata.partition_columns == ("K",)
+        with pytest.raises(SchemaMismatchError, match="K: is a partition column that the data does not have"):
+            write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True)
+        write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True, partition_by=[])
+        assert (rows(lake), lake.dataset(NAME).snapshot().metadata.partition_columns) == ([(1,)], ())
+
+    def test_the_same_schema_changes_nothing(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(3))
+        write_dataset(lake, NAME, spark.range(2), "overwrite", overwrite_schema=True)
+        assert (rows(lake), len(lake.dataset(NAME).schema_history())) == ([(0,), (1,)], 1)
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"mode": "append"}, {"mode": "overwrite", "replace_where": "id = 1"}],
+    )
+    def test_it_goes_with_a_whole_overwrite_only(
+        self, lake: Lake, spark: SparkSession, options: dict[str, Any]
+    ) -> None:
+        with pytest.raises(ValidationError, match="overwrite_schema: goes with"):
+            write_dataset(lake, NAME, spark.range(1), overwrite_schema=True, **options)
+
+
+class TestReplaceByPartition:
+    def test_a_condition_on_partition_columns_reads_and_rewrites_nothing(self, lake: Lake, spark: SparkSession) -> None:
+        frame = spark.range(6).withColumn("day", F.expr("date_add(DATE '2026-01-01', CAST(id % 3 AS INT))"))
+        write_dataset(lake, NAME, frame.coalesce(1), partition_by=["day"])
+        # Whoever opened one of these files would fail.
+        for path in Path(lake.dataset(NAME).location).rglob("*.parquet"):
+            path.write_bytes(b"x" * path.stat().st_size)
+        new = spark.sql("SELECT 100L AS id, DATE '2026-01-03' AS day")
+        result = write_dataset(lake, NAME, new, "overwrite", replace_where="day >= '2026-01-02' AND day < now()")
+        assert (result.removed, result.files) == (2, 1)
+        assert lake.dataset(NAME).count("day <= '2026-01-01'") == 2
+        assert rows(lake, where="day > '2026-01-02'") == [(100, new.collect()[0].day)]
+
+    def test_a_partition_that_matches_as_null_stays(self, lake: Lake, spark: SparkSession) -> None:
+        frame = spark.createDataFrame([(1, "a"), (2, None), (3, "b")], "id int, k string")
+        write_dataset(lake, NAME, frame, partition_by=["k"])
+        write_dataset(lake, NAME, frame.where("k = 'b'"), "overwrite", replace_where="k <> 'a'")
+        assert rows(lake) == [(1, "a"), (2, None), (3, "b")]
+        write_dataset(lake, NAME, frame.where("false"), "overwrite", replace_where="true")
+        assert rows(lake) == []
+
+
+class TestFileSize:
+    @pytest.mark.parametrize("partition_by", [None, ["k"]])
+    def test_files_are_about_as_large_as_asked_for(
+        self, lake: Lake, spark: SparkSession, partition_by: list[str] | None
+    ) -> None:
+        target = 500_000
+        frame = spark.range(0, 600_000, 1, 24).selectExpr("id", "rand(1) AS x", "id % 2 AS k")
+        write_dataset(lake, NAME, frame, target_file_size=target, partition_by=partition_by)
+        sizes = lake.dataset(NAME).snapshot().files(columns=["size"]).column("size").to_pylist()
+        assert sum(sizes) > 4 * target
+        assert max(sizes) < 2 * target
+        assert len(sizes) <= 2 * sum(sizes) / target
+        assert spark.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") == "67108864b"
+
+    def test_a_size_is_a_number_of_bytes(self, lake: Lake, spark: SparkSession) -> None:
+        with pytest.raises(ValidationError, match="target_file_size: expected a positive integer, got '1MB'"):
+            write_dataset(lake, NAME, spark.range(1), target_file_size="1MB")  # type: ignore[arg-type]
+
+
+class TestCreationRace:
+    @pytest.fixture
+    def overtaken(self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Somebody else creates the table after a write has found that there is none."""
+        find = lake.new_location
+
+        def overtake(name: str) -> str:
+            monkeypatch.undo()
+            found = find(name)
+            write_dataset(lake, name, spark.range(1))
+            return found
+
+        monkeypatch.setattr(lake, "new_location", overtake)
+
+    @pytest.mark.usefixtures("overtaken")
+    def test_an_append_that_may_retry_appends(self, lake: Lake, spark: SparkSession) -> None:
+        assert write_dataset(lake, NAME, spark.range(1, 3), retries=1).version == 1
+        assert rows(lake) == [(0,), (1,), (2,)]
+        check_invariants(lake)
+
+    @pytest.mark.usefixtures("overtaken")
+    def test_ignore_is_content(self, lake: Lake, spark: SparkSession) -> None:
+        assert write_dataset(lake, NAME, spark.range(1, 3), "ignore").skipped
+        assert rows(lake) == [(0,)]
+
+    @pytest.mark.usefixtures("overtaken")
+    @pytest.mark.parametrize(("mode", "retries"), [("append", 0), ("overwrite", 5), ("error", 5)])
+    def test_what_would_replace_or_not_retry_is_refused(
+        self, lake: Lake, spark: SparkSession, mode: str, retries: int
+    ) -> None:
+        with pytest.raises(DatasetExistsError):
+            write_dataset(lake, NAME, spark.range(1, 3), mode, retries=retries)
+        assert rows(lake) == [(0,)]
