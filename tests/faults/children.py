@@ -3,8 +3,13 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any, Self
+
+from lakelog import TransactionManager
+from tests.fixtures.lakes import Place
 
 DEADLINE = 60.0
 """Seconds after which a child is stuck."""
@@ -79,3 +84,19 @@ def run(target: Callable[..., None], *arguments: Any) -> tuple[int, list[Any]]:
 def die() -> None:
     """Ends this process as a power cut would: nothing is flushed, closed or rolled back."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hold(pipe: Connection, place: Place) -> None:
+    with place.connect() as lake, TransactionManager(lake).begin(lake.dataset("events").id):
+        pipe.send("holds")
+        pipe.recv()
+
+
+@contextmanager
+def held_by_a_process(place: Place) -> Iterator[None]:
+    """Another process has the lock of the dataset ``events``."""
+    with Child(_hold, place) as holder:
+        assert holder.receive() == "holds"
+        yield
+        holder.send("enough")
+        assert holder.end() == (0, [])

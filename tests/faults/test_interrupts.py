@@ -14,7 +14,7 @@ import pytest
 import lakelog.catalog.locks
 import lakelog.catalog.sqlite
 from lakelog import Lake, LakelogError, LakelogTimeoutError, TransactionManager
-from tests.faults.children import DEADLINE, Child, run
+from tests.faults.children import DEADLINE, held_by_a_process, run
 from tests.faults.scenarios import append, commit_file, prepare
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
@@ -98,21 +98,6 @@ def held_by_a_thread(lake: Lake) -> Iterator[None]:
     finally:
         enough.set()
         holder.join(DEADLINE)
-
-
-def _hold(pipe: Connection, place: Place) -> None:
-    with place.connect() as lake, TransactionManager(lake).begin(lake.dataset("events").id):
-        pipe.send("holds")
-        pipe.recv()
-
-
-@contextmanager
-def held_by_a_process(place: Place) -> Iterator[None]:
-    with Child(_hold, place) as holder:
-        assert holder.receive() == "holds"
-        yield
-        holder.send("enough")
-        assert holder.end() == (0, [])
 
 
 def _commit(pipe: Connection, place: Place) -> None:

@@ -23,7 +23,7 @@ from lakelog import (
     TransactionManager,
     VersionConflict,
 )
-from tests.faults.children import DEADLINE, Child, run
+from tests.faults.children import DEADLINE, Child, held_by_a_process, run
 from tests.faults.scenarios import commit_file, file, prepare
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
@@ -160,21 +160,6 @@ def assert_all_threads_can_commit(lake: Lake, events: Dataset) -> None:
 
 
 # Forks
-
-
-def _hold(pipe: Connection, place: Place) -> None:
-    with place.connect() as lake, TransactionManager(lake).begin(lake.dataset("events").id):
-        pipe.send("holds")
-        pipe.recv()
-
-
-@contextmanager
-def held_by_a_process(place: Place) -> Iterator[None]:
-    with Child(_hold, place) as holder:
-        assert holder.receive() == "holds"
-        yield
-        holder.send("enough")
-        assert holder.end() == (0, [])
 
 
 def _fork_after_a_timeout(pipe: Connection, place: Place) -> None:
