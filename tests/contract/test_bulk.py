@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakelog.catalog.postgres
+import lakelog.catalog.postgres_values
 import lakelog.catalog.sqlite
 import lakelog.log.commit
 import lakelog.log.pruning.bulk_bounds
@@ -210,7 +211,7 @@ def test_the_transaction_manager_takes_thousands_of_files_too(lake: Lake) -> Non
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done piece by piece, so that memory stays bounded, is done in pieces of seven."""
     monkeypatch.setattr(lakelog.catalog.sqlite, "_CHUNK", 7)
-    monkeypatch.setattr(lakelog.catalog.postgres, "_CHUNK", 7)
+    monkeypatch.setattr(lakelog.catalog.postgres_values, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres, "_COPY_FROM", 20)
     monkeypatch.setattr(lakelog.log.commit, "_LOOKED_UP", 7)
     monkeypatch.setattr(lakelog.log.pruning.bulk_bounds, "_BATCH", 7)

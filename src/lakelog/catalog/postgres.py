@@ -6,7 +6,6 @@ transaction mode may stand between.
 """
 
 import hashlib
-import io
 import os
 import re
 import select
@@ -17,7 +16,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.csv
 
 from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
 from lakelog.catalog.install import check_format, prepare
@@ -31,7 +29,8 @@ try:
     import psycopg
     import psycopg_pool
     from psycopg import errors as pg
-    from psycopg.copy import LibpqWriter
+
+    from lakelog.catalog.postgres_values import array_literal, as_text, copy_in, copy_out, ready, sql_type
 except ImportError as error:
     raise ConfigurationError("postgresql:// needs psycopg: pip install 'lakelog[postgres]'") from error
 
@@ -41,21 +40,8 @@ _COPY_FROM = 1000
 _LONGEST_TURN = 1.0
 """Seconds that the loser of a race waits for others who lost it before."""
 
-_CHUNK = 8192
 _NAMES = re.compile(r"\b(" + "|".join([*TABLES, "dl_tables", "dl_mirror_status", "lakelog_migrations"]) + r")\b")
 _PARAMETER = re.compile(r"\$([a-z_]\w*)")
-_SQL_TYPES = {
-    pa.int64(): "bigint",
-    pa.int32(): "integer",
-    pa.string(): "text",
-    pa.bool_(): "boolean",
-    pa.float64(): "double precision",
-    pa.binary(): "bytea",
-}
-
-# Characters that neither a path nor JSON can hold unescaped: nothing needs quoting, whatever it contains.
-_QUOTE, _DELIMITER = "\x01", "\x02"
-
 _fork_guard = threading.Lock()
 _leaked: list[Any] = []
 """Pools of a parent process: closing them in a forked child would end the parent's sessions."""
@@ -239,13 +225,13 @@ class PostgresCatalog(Catalog):
         return f"{quoted(self.schema)}.{table}".replace("%", "%%")
 
     def _insert_one(self, table: str) -> str:
-        values = ", ".join(f"%s::{_sql_type(field)}" for field in TABLES[table])
+        values = ", ".join(f"%s::{sql_type(field)}" for field in TABLES[table])
         return f"INSERT INTO {self._qualified(table)} ({', '.join(TABLES[table].names)}) VALUES ({values})"
 
     def _insert_some(self, table: str) -> str:
         """Columns as arrays: the statement stays the same, and prepared, whatever the number of rows."""
         names = ", ".join(TABLES[table].names)
-        arrays = ", ".join(f"%s::{_sql_type(field)}[]" for field in TABLES[table])
+        arrays = ", ".join(f"%s::{sql_type(field)}[]" for field in TABLES[table])
         return f"INSERT INTO {self._qualified(table)} ({names}) SELECT * FROM unnest({arrays})"
 
     @contextmanager
@@ -288,40 +274,11 @@ class _PostgresSession:
 
     def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
         if not large:
-            return self._copy_out(statement, parameters, schema)
+            return copy_out(self._connection, statement, parameters, schema)
         with self._connection.transaction():
             # A table's live rows lie close together: the index that finds them is better than all removed rows besides.
             self._connection.execute("SET LOCAL random_page_cost = 1.1")
-            return self._copy_out(statement, parameters, schema)
-
-    def _copy_out(self, statement: str, parameters: Parameters, schema: Any) -> Any:
-        """By COPY, whose text Arrow reads in parallel: no Python object per row."""
-        copy = f"COPY ({statement}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')"
-        with psycopg.ClientCursor(self._connection) as cursor, cursor.copy(copy, parameters) as rows:
-            # Not joined at the end: that would keep every row's own buffer until then.
-            text = bytearray()
-            for row in rows:
-                text += row
-        if not text:
-            return schema.empty_table()
-        return pyarrow.csv.read_csv(
-            pa.BufferReader(pa.py_buffer(text)),
-            pyarrow.csv.ReadOptions(column_names=schema.names, block_size=max(len(text) // 8, 1 << 20)),
-            pyarrow.csv.ParseOptions(
-                delimiter=_DELIMITER,
-                quote_char=_QUOTE,
-                newlines_in_values=True,
-                ignore_empty_lines=False,  # the null of a single column
-            ),
-            pyarrow.csv.ConvertOptions(
-                column_types=schema,
-                null_values=[""],
-                true_values=["t"],
-                false_values=["f"],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+            return copy_out(self._connection, statement, parameters, schema)
 
 
 class _PostgresTransaction(_PostgresSession):
@@ -363,7 +320,7 @@ class _PostgresTransaction(_PostgresSession):
     def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
         with self._failures():
             self._leave()
-            table = self._copy_out(statement, parameters, schema)
+            table = copy_out(self._connection, statement, parameters, schema)
             self._enter()
         return table
 
@@ -379,7 +336,7 @@ class _PostgresTransaction(_PostgresSession):
             if isinstance(rows, pa.Table):
                 columns: Any = (column.to_pylist() for column in rows.columns)
             elif len(rows) == 1:
-                self._queue(self._catalog._insert_one_row[table], [_text(value) for value in rows[0]])
+                self._queue(self._catalog._insert_one_row[table], [as_text(value) for value in rows[0]])
                 return
             else:
                 columns = zip(*rows, strict=True)
@@ -468,16 +425,8 @@ class _PostgresTransaction(_PostgresSession):
             pipeline.__exit__(None, None, None)
 
     def _copy(self, table: str, rows: Any) -> None:
-        """As CSV that Arrow writes: no Python object per row."""
         self._leave()
-        target = f"{quoted(self._catalog.schema)}.{table} ({', '.join(rows.column_names)})"
-        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
-        cursor = self._connection.cursor()
-        with cursor.copy(f"COPY {target} FROM STDIN (FORMAT csv)", writer=_FlushingWriter(cursor)) as copy:
-            for batch in rows.to_batches(max_chunksize=_CHUNK):
-                text = io.BytesIO()
-                pyarrow.csv.write_csv(batch, text, options)
-                copy.write(text.getbuffer())
+        copy_in(self._connection, f"{quoted(self._catalog.schema)}.{table}", rows)
         self._enter()
 
     def _failures(self) -> Any:
@@ -489,15 +438,6 @@ class _PostgresTransaction(_PostgresSession):
             for table in self._tables if self.waited else ():
                 self._catalog._holders.pop(table, None)
             self._catalog._pool.putconn(self._connection)
-
-
-class _FlushingWriter(LibpqWriter):
-    """Sends what it is given. libpq would keep all of it, and move it in memory whenever it sends a part."""
-
-    def write(self, data: Any) -> None:
-        super().write(data)
-        while self._pgconn.flush():
-            _ready(self._pgconn.socket, select.POLLOUT, None)
 
 
 class _Script:
@@ -529,30 +469,6 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
-def array_literal(values: Sequence[Any]) -> str:
-    """A column of values as the text of a PostgreSQL array."""
-    return "{" + ",".join([_element(value) for value in values]) + "}"
-
-
-def _element(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return f'"\\\\x{value.hex()}"' if isinstance(value, bytes) else str(value)
-
-
-def _text(value: Any) -> str | None:
-    """A value as text, so that psycopg sees one type and prepares one statement."""
-    if value is None or isinstance(value, str):
-        return value
-    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
-
-
-def _sql_type(field: Any) -> str:
-    return "uuid" if field.name == "commit_id" else _SQL_TYPES[field.type]
-
-
 def _refused(error: psycopg.Error) -> bool:
     """Whether the server itself said no and lives on; a FATAL may follow a COMMIT that stands."""
     unknown = isinstance(error, pg.StatementCompletionUnknown | pg.TransactionResolutionUnknown)
@@ -561,16 +477,9 @@ def _refused(error: psycopg.Error) -> bool:
 
 def _is_alive(connection: Any) -> bool:
     """An idle connection has nothing to say: if it does, the server has gone away, and asking tells."""
-    if _ready(connection.fileno(), select.POLLIN, 0):
+    if ready(connection.fileno(), select.POLLIN, 0):
         try:
             connection.execute("SELECT 1")
         except psycopg.Error:
             return False
     return True
-
-
-def _ready(descriptor: int, event: int, timeout: int | None) -> bool:
-    """As ``select.select``, which cannot watch a descriptor past 1,023."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    return bool(poll.poll(timeout))
