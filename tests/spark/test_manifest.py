@@ -184,7 +184,7 @@ def test_a_spark_that_reads_manifests_wrongly_gets_no_manifest(
     manifest._trusted.clear()
     files = written(tmp_path, 40, lambda n: f"{n} [x].parquet")
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "_LOG", "_other_metadata")
+        patch.setattr(manifest, "MANIFEST", "_other_metadata")
         threshold = spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold")
         assert numbers(spark, schema, files) == list(range(40))
         assert "InMemoryFileIndex" in location(spark, schema, files)
@@ -230,3 +230,16 @@ def test_a_lost_file_is_an_error_even_where_the_session_ignores_it(
             numbers(spark, schema, files)
     finally:
         spark.conf.unset(ignore)
+
+
+def test_of_many_files_only_the_latest_are_remembered(
+    spark: SparkSession, schema: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "_REMEMBERED_FILES", 100)
+    manifest._relations.clear()
+    for number in range(4):
+        files = written(tmp_path / str(number), 40)
+        assert numbers(spark, schema, files) == list(range(40))
+    assert [files for _, files in manifest._relations.values()] == [40, 40]
+    numbers(spark, schema, written(tmp_path / "many", 101))
+    assert [files for _, files in manifest._relations.values()] == [101]

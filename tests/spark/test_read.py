@@ -195,6 +195,7 @@ VALUES: dict[str, tuple[pa.DataType, list[tuple[str | None, Any]]]] = {
             (None, None),
         ],
     ),
+    "odd integer": (pa.int32(), [("007", 7), ("7", 7), ("-0", 0), (None, None)]),
     "hive null": (pa.string(), [("__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__"), (None, None)]),
     "date": (pa.date32(), [("2024-02-29", date(2024, 2, 29)), ("0001-01-01", date(1, 1, 1)), (None, None)]),
     "timestamp": (

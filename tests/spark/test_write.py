@@ -194,6 +194,14 @@ class TestData:
         texts = local.dataset(NAME).snapshot().files("id = 0").column("partition_values")[0].as_py()
         assert json.loads(texts)["t"] == "2026-07-01 12:30:01.000005"
 
+    def test_every_float_has_its_partition(self, local: Lake, spark: SparkSession) -> None:
+        numbers = [0.0, -0.0, 1e10, -1.5, math.inf, None] * 20
+        frame = spark.createDataFrame([(number, n) for n, number in enumerate(numbers)], "k double, id int").coalesce(1)
+        result = write_dataset(local, NAME, frame, partition_by=["k"])
+        assert (result.files, result.rows) == (6, len(numbers))
+        found = {row.id: row.k for row in read_dataset(local, NAME).collect()}
+        assert [str(found[n]) for n in range(len(numbers))] == [str(number) for number in numbers]
+
     def test_an_empty_string_is_null_in_a_partition_column(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.createDataFrame([("", 1), ("x", 2)], "k string, id int")
         write_dataset(local, NAME, frame, partition_by=["k"])

@@ -32,13 +32,18 @@ _SPECIAL = re.compile(r'[\x01-\x1f"#%\'*/:=?\\\x7f{[\]^]')
 _ESCAPED = re.compile(r"%([0-9a-fA-F]{2})")
 
 
-def partition_text(field: pa.Field) -> "Column":
-    """A partition column as the text that the catalog keeps: null and the empty string are null, times are in UTC."""
+def partition_value(field: pa.Field) -> "Column":
+    """A partition column as Spark is to write it, which makes a text of it that the catalog keeps.
+
+    The empty string is null, and an instant is the time that clocks show in UTC.
+    """
     value = F.col(quoted(field.name))
-    if pa.types.is_timestamp(field.type):
-        return (local_time(value) if field.type.tz else value).cast("string")
-    text = value.cast("string")
-    return F.nullif(text, F.lit("")) if pa.types.is_string(field.type) else text
+    if pa.types.is_timestamp(field.type) and field.type.tz:
+        return local_time(value)
+    if pa.types.is_floating(field.type):
+        # In Spark's order 0.0 and -0.0 are the same and may alternate, but they have directories of their own.
+        return value.cast("string")
+    return F.nullif(value, F.lit("")) if pa.types.is_string(field.type) else value
 
 
 def directory_of(values: Mapping[str, str | None]) -> str:
@@ -46,6 +51,11 @@ def directory_of(values: Mapping[str, str | None]) -> str:
     return "/".join(
         f"{_escaped(name)}={NULL_DIRECTORY if value is None else _escaped(value)}" for name, value in values.items()
     )
+
+
+def log_path(relative: str) -> str:
+    """A path below the table's location as the log names it."""
+    return quote(relative, safe=_IN_PATHS)
 
 
 def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:
@@ -57,7 +67,7 @@ def written_files(root: str, directory: str, partition_columns: Sequence[str]) -
         values = _values(relative, partition_columns)
         found.append(
             WrittenFile(
-                path=quote(relative, safe=_IN_PATHS),
+                path=log_path(relative),
                 place=entry.path,
                 size=status.st_size,
                 modification_time=status.st_mtime_ns // 1_000_000,

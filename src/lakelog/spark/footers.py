@@ -3,14 +3,11 @@
 A bound may be wider than the values, never narrower; where a footer leaves that in doubt, the bound is left out.
 """
 
-import json
-import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -22,8 +19,9 @@ import pyarrow.parquet as pq
 
 from lakelog.errors import LakelogError
 from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS
-from lakelog.log.pruning.bounds import FLOATS, TEXT_LENGTH, Kind, kind_of, next_text
 from lakelog.schema.leaves import Leaf, leaf_columns
+from lakelog.schema.mapping import children
+from lakelog.spark.bound_texts import Form, form_of
 from lakelog.strict_json import encode_json
 
 if TYPE_CHECKING:
@@ -45,12 +43,6 @@ _FOOTERS = pa.schema(
     ]
 )
 """One row for each file, without a row group, and one for each of its row groups."""
-
-_ANCIENT_DAY = (date(1900, 1, 1) - date(1970, 1, 1)).days
-_DAY_MICROSECONDS = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand
-_EPOCH_ORDINAL = _EPOCH.toordinal()
-_PER_DAY = {"milliseconds": 86_400_000, "microseconds": _DAY_MICROSECONDS, "nanoseconds": 86_400_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +173,13 @@ def _from_bytes(data: bytes) -> Any:
 def _footers(listed: Sequence[tuple[int, str, int]], leaves: Sequence[Leaf], by: str) -> Any:
     """The footers of files, each a number, a place and a size, as a table of ``_FOOTERS``."""
     parts = [listed[start : start + _FILES_PER_THREAD] for start in range(0, len(listed), _FILES_PER_THREAD)]
-    places = _Places()
+    places = Places()
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
         read = pool.map(lambda part: _Reader(leaves, by, places).read(part), parts)
         return pa.Table.from_batches(read, _FOOTERS)
 
 
-class _Places:
+class Places:
     """Opens files, with one file system for all that share a scheme and an authority: an object store's is costly."""
 
     def __init__(self) -> None:
@@ -228,23 +220,11 @@ _UNKNOWN = _Range(None, None, None)
 _EMPTY = _Range(None, None, 0)
 
 
-class _Form(NamedTuple):
-    """How a column's bounds in a footer are read and written."""
-
-    low_text: Callable[[Any], str | None]
-    high_text: Callable[[Any], str | None]
-    value: Callable[[Any], Any] | None = None
-    """Makes what is compared from what the footer holds, where that is not the same."""
-    is_float: bool = False
-    ancient: int | None = None
-    """Times before this may be of the calendar of Spark 2."""
-
-
 class _Column(NamedTuple):
     """A leaf in a file: the number of its column, and its form if it can have bounds."""
 
     number: int
-    form: _Form | None
+    form: Form | None
 
 
 _ABSENT = _Column(-1, None)
@@ -253,7 +233,7 @@ _ABSENT = _Column(-1, None)
 class _Reader:
     """Reads footers one after the other, and remembers the layout of the last, which the next is likely to share."""
 
-    def __init__(self, leaves: Sequence[Leaf], by: str, places: _Places) -> None:
+    def __init__(self, leaves: Sequence[Leaf], by: str, places: Places) -> None:
         self._leaves = leaves
         self._by_spark = by == "spark"
         self._places = places
@@ -324,7 +304,7 @@ class _Reader:
             if form.value is not None:
                 low, high = form.value(low), form.value(high)
             # Also where one is NaN.
-            if not low <= high or (form.ancient is not None and low < form.ancient and _is_rebased(footer)):
+            if not low <= high or (form.ancient is not None and low < form.ancient and is_rebased(footer)):
                 low = high = None
             elif form.is_float and not shows_nan:
                 high = None
@@ -357,7 +337,7 @@ def _merged(ranges: Sequence[_Range], counts: Sequence[int]) -> _Range:
     )
 
 
-def _is_rebased(footer: Any) -> bool:
+def is_rebased(footer: Any) -> bool:
     """Whether Spark would move the file's ancient times to today's calendar when it reads them."""
     said = footer.metadata or {}
     version = said.get(b"org.apache.spark.version")
@@ -380,7 +360,7 @@ def _layout(fields: Any, numbers: Iterator[int]) -> dict[str, Any]:
         if pa.types.is_struct(kind):
             found: Any = _layout(kind, numbers)
         elif pa.types.is_nested(kind):
-            _layout(_inside(kind), numbers)
+            _layout(children(kind), numbers)
             found = None
         else:
             found = next(numbers)
@@ -392,10 +372,6 @@ def _stored(kind: Any) -> Any:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _inside(kind: Any) -> list[Any]:
-    return [kind.key_field, kind.item_field] if pa.types.is_map(kind) else [kind.value_field]
-
-
 def _find(layout: Any, leaf: Leaf, schema: Any) -> _Column | None:
     for name in leaf.path:
         if not isinstance(layout, dict):
@@ -404,109 +380,7 @@ def _find(layout: Any, leaf: Leaf, schema: Any) -> _Column | None:
             # Spark takes a column for the same in another spelling.
             return None if name.lower() in (other.lower() for other in layout) else _ABSENT
         layout = layout[name]
-    return _Column(layout, _form(schema.column(layout), leaf.type)) if isinstance(layout, int) else None
-
-
-def _form(column: Any, wanted: Any) -> _Form | None:
-    """How bounds of a column of a file serve a leaf, which may be of a wider type; None if they do not."""
-    kind = kind_of(wanted)
-    logical = json.loads(column.logical_type.to_json())
-    name, physical = logical["Type"], column.physical_type
-    is_integer = physical in ("INT32", "INT64") and (name == "None" or (name == "Int" and logical["isSigned"]))
-    if kind is Kind.TEXT and name == "String":
-        return _Form(_low_text, _high_text)
-    if kind is Kind.INTEGER and is_integer:
-        return _Form(str, str)
-    if kind in FLOATS and physical in ("FLOAT", "DOUBLE") and (kind is Kind.FLOAT or physical == "FLOAT"):
-        return _Form(_float_text, _float_text, is_float=True)
-    if kind is Kind.FLOAT and is_integer and physical == "INT32":
-        return _Form(str, str)
-    if kind in (Kind.DECIMAL, Kind.LONG_DECIMAL) and (is_integer or name == "Decimal"):
-        text = partial(_decimal_text, scale=logical.get("scale", 0))
-        return _Form(text, text, value=_unscaled if physical.endswith("BYTE_ARRAY") else None)
-    if kind is Kind.BOOLEAN and physical == "BOOLEAN":
-        return _Form(_boolean_text, _boolean_text)
-    if kind is Kind.DATE and name == "Date":
-        return _Form(_date_text, _date_text, ancient=_ANCIENT_DAY)
-    if kind is Kind.TIMESTAMP and name in ("Timestamp", "Date"):
-        return _time_form(logical, zoned=wanted.tz is not None)
-    return None
-
-
-def _time_form(logical: Mapping[str, Any], *, zoned: bool) -> _Form | None:
-    # A date can become a timestamp without a zone.
-    if zoned != logical.get("isAdjustedToUTC", False):
-        return None
-    per_day = _PER_DAY.get(logical["timeUnit"]) if logical["Type"] == "Timestamp" else 1
-    if per_day is None:
-        return None
-    end = 'Z"' if zoned else '"'
-
-    def low_text(value: int) -> str | None:
-        return _time_text(value * _DAY_MICROSECONDS // per_day, end)
-
-    def high_text(value: int) -> str | None:
-        return _time_text(-(-value * _DAY_MICROSECONDS // per_day), end)
-
-    return _Form(low_text, high_text, ancient=_ANCIENT_DAY * per_day)
-
-
-def _low_text(value: bytes) -> str | None:
-    text = _text(value)
-    return None if text is None else encode_json(text[:TEXT_LENGTH])
-
-
-def _high_text(value: bytes) -> str | None:
-    # A footer may hold a string that was cut, and pyarrow does not say so. It is a bound all the same: what
-    # parquet-mr cuts off a maximum (BinaryTruncator) it makes up for by raising the character before, and it writes
-    # the whole string where none can be raised. The format asks the same of every writer.
-    text = _text(value)
-    if text is not None and len(text) > TEXT_LENGTH:
-        text = next_text(text[:TEXT_LENGTH])
-    return None if text is None else encode_json(text)
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return None if b"\0" in value else value.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _float_text(value: float) -> str | None:
-    # JSON has no infinity, and Delta's text for it says no more to a search than nothing.
-    return repr(value) if math.isfinite(value) else None
-
-
-def _unscaled(value: bytes) -> int:
-    return int.from_bytes(value, "big", signed=True)
-
-
-def _decimal_text(unscaled: int, scale: int) -> str:
-    if scale == 0:
-        return str(unscaled)
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
-    return f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
-
-
-def _boolean_text(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _date_text(days: int) -> str | None:
-    try:
-        return f'"{date.fromordinal(_EPOCH_ORDINAL + days).isoformat()}"'
-    except (OverflowError, ValueError):
-        # Spark's years go beyond four digits.
-        return None
-
-
-def _time_text(microseconds: int, end: str) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return None
-    return f'"{moment.isoformat(timespec="microseconds")}{end}'
+    return _Column(layout, form_of(schema.column(layout), leaf.type)) if isinstance(layout, int) else None
 
 
 def _tree(paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakelog.spark.frames import setting
 from lakelog.spark.predicates import is_connect
 from lakelog.telemetry import log
 
@@ -43,7 +44,7 @@ SCANS = "_lakelog/scans"
 OPTIONS = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "mergeSchema": "false"}
 """Settings of the session must not make files disappear."""
 
-_LOG = "_spark_metadata"
+MANIFEST = "_spark_metadata"
 _IGNORED = "spark.sql.streaming.fileStreamSink.metadata.ignored"
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
@@ -53,10 +54,12 @@ _PATTERN = re.compile(r"[{}\[\]*?\\]")
 _SPACES = r"\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _QUOTED_BY_JAVA = re.compile(rf"[^A-Za-z0-9/\-_.!~'()*,;:$&+=@\u0080-\U0010ffff]|[{_SPACES}]")
 _REMEMBERED = 16
+_REMEMBERED_FILES = 300_000
+"""Of all remembered manifests: Spark keeps some 70 MB for every hundred thousand files."""
 
 _guard = threading.Lock()
 _trusted: dict[str, bool] = {}
-_relations: "OrderedDict[tuple[str, ...], DataFrame]" = OrderedDict()
+_relations: "OrderedDict[tuple[str, ...], tuple[DataFrame, int]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def read_files(
         else:
             clean(home)
             key = (_application(spark), directory, schema.json(), str(partitioned))
-            return _remembered(key, lambda: reader.parquet(directory))
+            return _remembered(key, len(files), lambda: reader.parquet(directory))
     places = places or files.places
     if any(map(_PATTERN.search, places)):
         reader = reader.option("__globPaths__", "false")
@@ -115,22 +118,29 @@ def read_files(
         return reader.parquet(*places)
 
 
-def write_manifest(home: Path, version: int, files: Files) -> str:
-    """A directory that Spark reads as exactly these files. The same files get the same directory."""
+def manifest_of(files: Files, times: Any = 0) -> bytes:
+    """What Spark reads instead of listing: each file with its size, and when it was written, which only streams use."""
     text = pc.binary_join_element_wise(
         '{"path":"',
         files.uris,
         '","size":',
         pc.cast(files.sizes, pa.string()),
-        ',"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}',
+        ',"isDir":false,"modificationTime":',
+        pc.cast(times, pa.string()),
+        ',"blockReplication":1,"blockSize":134217728,"action":"add"}',
         "",
     )
-    content = "\n".join(["v1", *text.to_pylist()]).encode()
+    return "\n".join(["v1", *text.to_pylist()]).encode()
+
+
+def write_manifest(home: Path, version: int, files: Files) -> str:
+    """A directory that Spark reads as exactly these files. The same files get the same directory."""
+    content = manifest_of(files)
     directory = home / f"{version}-{hashlib.blake2b(content, digest_size=16).hexdigest()}"
     if not _is_whole(directory, len(content)):
         draft = home / f".{uuid.uuid4().hex}"
-        (draft / _LOG).mkdir(parents=True)
-        (draft / _LOG / "0").write_bytes(content)
+        (draft / MANIFEST).mkdir(parents=True)
+        (draft / MANIFEST / "0").write_bytes(content)
         _discard(directory)
         try:
             draft.rename(directory)
@@ -199,7 +209,7 @@ def _home(location: str, *, inside: bool) -> Path | None:
 def _is_whole(directory: Path, size: int) -> bool:
     """Whether a manifest is there; if so, it counts as used now."""
     try:
-        if (directory / _LOG / "0").stat().st_size != size:
+        if (directory / MANIFEST / "0").stat().st_size != size:
             return False
         directory.touch()
     except OSError:
@@ -253,18 +263,23 @@ def _canary(spark: "SparkSession", home: Path) -> bool:
     return found == [0, 2]
 
 
-def _remembered(key: tuple[str, ...], read: "Callable[[], DataFrame]") -> "DataFrame":
+def _remembered(key: tuple[str, ...], files: int, read: "Callable[[], DataFrame]") -> "DataFrame":
     """The same DataFrame for the same manifest: Spark could not tell that two of them are equal, for ``cache()``."""
     with _guard:
         if key in _relations:
             _relations.move_to_end(key)
-            return _relations[key]
+            return _relations[key][0]
     frame = read()
     with _guard:
-        _relations[key] = frame
-        while len(_relations) > _REMEMBERED:
+        _relations[key] = frame, files
+        while len(_relations) > _REMEMBERED or _are_too_many():
             _relations.popitem(last=False)
     return frame
+
+
+def _are_too_many() -> bool:
+    """Whether the remembered manifests hold too many files. One is always kept."""
+    return len(_relations) > 1 and sum(files for _, files in _relations.values()) > _REMEMBERED_FILES
 
 
 @contextmanager
@@ -273,12 +288,5 @@ def _listed_on_the_driver(spark: "SparkSession", count: int) -> Iterator[None]:
     if count <= FEW or is_connect(spark):
         yield
         return
-    before = spark.conf.get(_THRESHOLD, None)
-    spark.conf.set(_THRESHOLD, str(count + 1))
-    try:
+    with setting(spark, _THRESHOLD, str(count + 1)):
         yield
-    finally:
-        if before is None:
-            spark.conf.unset(_THRESHOLD)
-        else:
-            spark.conf.set(_THRESHOLD, before)

@@ -4,11 +4,10 @@ Spark resolves names, casts both sides of a comparison, knows the session's zone
 is to walk the analysed expression and to keep what bounds can answer; anything else may match in any file.
 """
 
-import math
-import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.pruning.bounds import next_text
-from lakelog.log.pruning.literals import DAY, Kind, Literal, Span, Value, spans
+from lakelog.log.pruning.literals import DAY, Span
 from lakelog.log.pruning.predicate import (
     MIRRORED,
     OPPOSITE,
@@ -36,12 +35,18 @@ from lakelog.log.pruning.predicate import (
 from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
 from lakelog.spark.expressions import spark_type
+from lakelog.spark.spans import TIMES, Term, is_storable, span_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _LISTED = 5_000
 """Values of an IN list that are fetched from the JVM; of a longer one only the smallest and the largest."""
+
+_REMEMBERED = 64
+_guard = threading.Lock()
+_empty: "OrderedDict[tuple[SparkSession, bytes], DataFrame]" = OrderedDict()
+"""Empty frames by schema, the latest last."""
 
 _COMPARISONS = {
     "EqualTo": "eq",
@@ -66,10 +71,6 @@ _STEADY = (
 )
 """Functions that give a later time for a later time."""
 
-_TIMES = ("date", "timestamp", "timestamp_ntz")
-_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_LARGEST_DOUBLE = int(math.ldexp(2 - 2**-52, 1023))
-
 
 def is_connect(spark: "SparkSession") -> bool:
     """Whether the session is a client of Spark Connect, which keeps its plans to itself."""
@@ -77,9 +78,17 @@ def is_connect(spark: "SparkSession") -> bool:
 
 
 def empty_frame(spark: "SparkSession", schema: pa.Schema) -> "DataFrame":
-    """No rows, under a table's schema."""
-    columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in schema]
-    return spark.range(0).select(*columns)
+    """No rows, under a table's schema. It is made once: every column takes several calls of the JVM."""
+    key = (spark, schema.remove_metadata().serialize().to_pybytes())
+    with _guard:
+        frame = _empty.pop(key, None)
+        if frame is None:
+            columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in schema]
+            frame = spark.range(0).select(*columns)
+        _empty[key] = frame
+        while len(_empty) > _REMEMBERED:
+            _empty.popitem(last=False)
+    return frame
 
 
 def predicate_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Predicate:
@@ -89,6 +98,11 @@ def predicate_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column"
     """
     plan = _analysed(spark, schema, where)
     return _parsed(schema, where) if plan is None else _Walker(spark, schema, plan).rows()
+
+
+def filter_predicate(spark: "SparkSession", schema: pa.Schema, plan: Any) -> Predicate:
+    """The normal form of the condition of a filter in one of Spark's plans, right above a table."""
+    return _Walker(spark, schema, plan).rows()
 
 
 def condition_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Condition:
@@ -175,17 +189,7 @@ class _Node:
         """Whether the value of a constant never goes back as time goes on."""
         if self.is_constant or self.name in _CLOCKS:
             return True
-        return self.name in _STEADY and self.type in _TIMES and all(child.grows() for child in self.children)
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A column, or a cast of it to a type that it is compared in."""
-
-    column: str
-    type: pa.DataType
-    casts: tuple[str, ...]
-    """Spark's names of types, the column's own first."""
+        return self.name in _STEADY and self.type in TIMES and all(child.grows() for child in self.children)
 
 
 class _Unknown(Exception):
@@ -299,14 +303,14 @@ class _Walker:
         term = self._term(left)
         if right.is_constant:
             value = right.value
-            return Nothing() if value is None else placed(term.column, operator, _span(term, value))
+            return Nothing() if value is None else placed(term.column, operator, span_of(term, value))
         if not right.grows():
             return NotNull(term.column)
         # The rows are read later than this is computed, perhaps much later, so only what is before now is settled.
         value = right.value
         if value is None:
             raise _Unknown
-        span = _span(term, value)
+        span = span_of(term, value)
         low = span.low - DAY if isinstance(span.low, int) else None
         return placed(term.column, "gte" if operator in ("eq", "gt", "gte") else "neq", Span(low, None))
 
@@ -317,7 +321,7 @@ class _Walker:
         term, value = self._term(left), right.value
         if value is None:
             return _nullness(term, wanted)
-        found = placed(term.column, "eq" if wanted else "neq", _span(term, value))
+        found = placed(term.column, "eq" if wanted else "neq", span_of(term, value))
         return found if wanted else disjunction([found, _nullness(term, True)])
 
     def _in(self, node: _Node, wanted: bool) -> Predicate:
@@ -331,12 +335,12 @@ class _Walker:
             low, high = (_plain(kind(listed).eval(None)) for kind in (expressions.Least, expressions.Greatest))
             if not wanted or low is None:
                 return NotNull(term.column)
-            return interval(term.column, _span(term, low).low, True, _span(term, high).high, True)
+            return interval(term.column, span_of(term, low).low, True, span_of(term, high).high, True)
         found = [_plain(value) for value in values.eval(None).array()]
         known = [value for value in found if value is not None]
         if not known or (len(known) < len(found) and not wanted):
             return Nothing()
-        items = [placed(term.column, "eq" if wanted else "neq", _span(term, value)) for value in known]
+        items = [placed(term.column, "eq" if wanted else "neq", span_of(term, value)) for value in known]
         return disjunction(items) if wanted else conjunction(items)
 
     def _text(self, name: str, node: _Node, wanted: bool) -> Predicate:
@@ -351,13 +355,13 @@ class _Walker:
             special = {"%", "_", str(node.analysed.escapeChar())}
             cut = next((index for index, character in enumerate(text) if character in special), None)
             if cut is None:
-                return placed(term.column, "eq" if wanted else "neq", _span(term, text))
+                return placed(term.column, "eq" if wanted else "neq", span_of(term, text))
             text = text[:cut]
-        if not wanted or not text or not _is_storable(text):
+        if not wanted or not text or not is_storable(text):
             return NotNull(term.column)
         return interval(term.column, text, True, next_text(text), False)
 
-    def _term(self, node: _Node) -> _Term:
+    def _term(self, node: _Node) -> Term:
         """Raises _Unknown for anything but a column under casts."""
         name = node.name
         if name == "CommonExpressionRef":
@@ -369,7 +373,7 @@ class _Walker:
         kind = self._field(node, path).type
         if kind is None:
             raise _Unknown
-        return _Term(join_path(path), kind, (node.type,))
+        return Term(join_path(path), kind, (node.type,))
 
     def _field(self, node: _Node, path: list[str]) -> pa.Field:
         """The field that an expression reads, and its path."""
@@ -415,89 +419,8 @@ def _plain(value: Any) -> Any:
     raise _Unknown
 
 
-def _nullness(term: _Term, null: bool) -> Predicate:
+def _nullness(term: Term, null: bool) -> Predicate:
     if not null:
         return NotNull(term.column)
     # A cast that fails gives null in some sessions.
     return IsNull(term.column) if len(set(term.casts)) == 1 else Everything()
-
-
-def _span(term: _Term, value: Any) -> Span:
-    """Every column value that may equal the constant once it is cast; wide open where the cast may change the order."""
-    source, *targets = [name for index, name in enumerate(term.casts) if index == 0 or name != term.casts[index - 1]]
-    if not targets:
-        return _own_span(term.type, source, value)
-    if len(targets) > 1:
-        return Span(None, None)
-    return _cast_span(term.type, source, targets[0], value)
-
-
-def _own_span(kind: pa.DataType, name: str, value: Any) -> Span:
-    if isinstance(value, str):
-        return Span(value, value, exact=True) if name == "string" and _is_storable(value) else Span(None, None)
-    if name == "float":
-        return _single_span(value)
-    if isinstance(value, float):
-        return _double_span(value)
-    if name == "date":
-        return _exactly(value * DAY)
-    if name == "boolean":
-        return _exactly(int(value))
-    is_number = name in _INTEGERS or name.startswith("decimal") or name in ("timestamp", "timestamp_ntz")
-    return _exactly(value) if is_number and isinstance(value, int | Decimal) else Span(None, None)
-
-
-def _cast_span(kind: pa.DataType, source: str, target: str, value: Any) -> Span:
-    if source in _INTEGERS and target in _INTEGERS and _INTEGERS[source] <= _INTEGERS[target]:
-        return _exactly(value)
-    if (source in _INTEGERS or source.startswith("decimal")) and target.startswith("decimal"):
-        return _exactly(value) if _holds(target, kind) else Span(None, None)
-    if source == "float" and target == "double":
-        return _double_span(value)
-    if target == "double" and (source in _INTEGERS or source.startswith("decimal")):
-        return _compared_as_double(kind, value)
-    if source in _TIMES and target in _TIMES:
-        moment = value * DAY if target == "date" else value
-        # A zone's clock is less than a day away from UTC's, and a date is any moment of its day.
-        return Span(moment - DAY, moment + (2 * DAY if target == "date" else DAY))
-    return Span(None, None)
-
-
-def _exactly(value: Value) -> Span:
-    if isinstance(value, Decimal) and value == value.to_integral_value():
-        value = int(value)
-    return Span(value, value, exact=True)
-
-
-def _holds(target: str, kind: pa.DataType) -> bool:
-    """Whether a decimal type holds every value of a column unrounded."""
-    precision, scale = map(int, target.removeprefix("decimal(").rstrip(")").split(","))
-    if pa.types.is_decimal(kind):
-        return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
-    return precision - scale >= {8: 3, 16: 5, 32: 10, 64: 19}[kind.bit_width]
-
-
-def _double_span(value: float) -> Span:
-    """Not exact, as zero has two signs."""
-    if math.isnan(value) or value == math.inf:
-        return Span(_LARGEST_DOUBLE, None)
-    return Span(None, -_LARGEST_DOUBLE) if value == -math.inf else Span(value, value)
-
-
-def _single_span(value: float) -> Span:
-    """The JVM hands a 32-bit number over by its shortest digits."""
-    span = _double_span(value)
-    if span.low is None or span.high is None or value == 0:
-        return span
-    single = struct.unpack("<f", struct.pack("<f", value))[0]
-    return Span(min(single, value), max(single, value))
-
-
-def _compared_as_double(kind: pa.DataType, value: float) -> Span:
-    digits = Decimal(value) if math.isfinite(value) else Decimal(str(value))
-    return spans([Literal(Kind.DOUBLE, digits)], kind, UTC)[0]
-
-
-def _is_storable(text: str) -> bool:
-    """Whether the index can compare with a text: not every database takes NUL, and U+FFFD may stand for bad bytes."""
-    return "\0" not in text and "\ufffd" not in text

@@ -37,6 +37,14 @@ _NEEDED = ["version", "ordinal", "path", "size", "partition_values", "schema_ver
 _FEW_TUPLES = 16
 """Partitions that are read one by one where directories do not tell them; more are joined by the files' names."""
 
+_PLAIN = {
+    pa.int32(): re.compile(r"-?(?:0|[1-9][0-9]*)"),
+    pa.int64(): re.compile(r"-?(?:0|[1-9][0-9]*)"),
+    pa.date32(): re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    pa.bool_(): re.compile(r"true|false"),
+}
+"""Texts of partition values that Spark reads in a directory's name just as it casts them."""
+
 _FILE_PATH = "__lakelog_file_path"
 _MARK = "lakelog"
 
@@ -70,9 +78,7 @@ def read_snapshot(
     """The rows of a snapshot."""
     selected = None if columns is None else _selection(snapshot.schema, columns)
     predicate: Predicate = Everything() if where is None else predicate_of(spark, snapshot.schema, where)
-    files = snapshot.files(predicate, columns=_NEEDED)
-    frame = read_these(spark, dataset.location, snapshot, files)
-    frame = frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
+    frame = read_pruned(spark, dataset, snapshot, predicate)
     if where is not None:
         frame = frame.where(where)
     if selected is None:
@@ -82,6 +88,12 @@ def read_snapshot(
     except AnalysisException as error:
         message = error.getMessage() or str(error)
         raise ValidationError("columns", [Violation(repr(columns), message)]) from error
+
+
+def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
+    """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads."""
+    frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=_NEEDED))
+    return frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
 
 
 def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
@@ -168,25 +180,27 @@ class _Scan:
 
     def parts(self, group: FileGroup) -> "Iterator[DataFrame]":
         if not self.partition_columns:
-            yield self._selected(group, self._native(group, group.files), {})
+            yield selected(group, self._native(group, group.files), {})
             return
         partitions = [group.schema.field(name) for name in self.partition_columns]
         numbers, values = partition_values(group.files.column("partition_values"), partitions)
         told = told_by_directories(group, partitions, numbers, values)
         if pc.any(told).as_py():
-            yield self._from_directories(group, partitions, group.files.filter(told))
+            yield self._from_directories(group, partitions, group.files.filter(told), values)
         others = pc.invert(told)
         if pc.any(others).as_py():
             yield from self._from_catalog(group, partitions, others, numbers, values)
 
-    def _from_directories(self, group: FileGroup, partitions: Sequence[pa.Field], files: Any) -> "DataFrame":
-        texts = [pa.field(name, pa.string()) for name in (*self.partition_columns, WRITE)]
-        frame = self._native(group, files, texts)
+    def _from_directories(
+        self, group: FileGroup, partitions: Sequence[pa.Field], files: Any, values: Values
+    ) -> "DataFrame":
+        parsed = [pa.field(field.name, _parsed(field, values, index)) for index, field in enumerate(partitions)]
+        frame = self._native(group, files, [*parsed, pa.field(WRITE, pa.string())])
         found = {field.name: F.col(quoted(field.name)) for field in partitions}
         for field in partitions:
             if is_instant(field):
                 found[field.name] = F.concat(found[field.name], F.lit("Z"))
-        return self._selected(group, frame, found)
+        return selected(group, frame, found)
 
     def _from_catalog(
         self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: Values
@@ -198,7 +212,7 @@ class _Scan:
                 frame = self._native(group, files.filter(pc.equal(numbers, number)))
                 texts = [canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
                 literals = [F.lit(text).cast("string") for text in texts]
-                yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
+                yield selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
         else:
             yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
 
@@ -218,10 +232,10 @@ class _Scan:
             field.name: F.when(F.col(f"{_FILE_PATH}_known"), F.col(name)).otherwise(unknown.cast("string"))
             for name, field in zip(names, partitions, strict=True)
         }
-        return self._selected(group, frame, found)
+        return selected(group, frame, found)
 
     def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
-        fields = [_readable(field) for field in group.schema if field.name not in self.partition_columns]
+        fields = [readable(field) for field in group.schema if field.name not in self.partition_columns]
         schema = to_spark(pa.schema([*fields, *extra]))
         return read_files(
             self.spark,
@@ -234,14 +248,23 @@ class _Scan:
     def _files(self, files: Any) -> Files:
         return Files(self.location, files.column("path").combine_chunks(), files.column("size").combine_chunks())
 
-    def _selected(self, group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
-        sources = [
-            texts[field.name].cast(spark_type(field.type)) if field.name in texts else F.col(quoted(field.name))
-            for field in group.schema
-        ]
-        return frame.select(*converted(group.columns, sources))
+
+def selected(group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+    """The table's columns out of what was read of a group's files; texts are those of partition columns."""
+    sources = [
+        texts[field.name].cast(spark_type(field.type)) if field.name in texts else F.col(quoted(field.name))
+        for field in group.schema
+    ]
+    return frame.select(*converted(group.columns, sources))
 
 
-def _readable(field: pa.Field) -> pa.Field:
+def _parsed(field: pa.Field, values: Values, index: int) -> pa.DataType:
+    """What Spark makes of a partition column's directories: a text would have to be cast again for every row."""
+    plain = _PLAIN.get(field.type)
+    texts = [text for row in values if (text := row[index]) is not None]
+    return field.type if plain is not None and all(map(plain.fullmatch, texts)) else pa.string()
+
+
+def readable(field: pa.Field) -> pa.Field:
     """The field as files are read: they need not say NOT NULL, and what is only the table's matter stays out."""
     return nullable(without_mapping(field))

@@ -16,7 +16,7 @@ from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchErr
 from lakelog.log.state import TableMetadata
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, project, renamed
-from lakelog.spark.directories import NULL_DIRECTORY, WRITE, partition_text, written_files
+from lakelog.spark.directories import NULL_DIRECTORY, WRITE, partition_value, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.footers import Harvest, harvest, harvest_in_spark
@@ -147,14 +147,14 @@ class Stage:
         return counted, problems
 
     def _physical(self, rows: "DataFrame") -> list["Column"]:
-        """The columns as the files have them: by physical name, partitions as text."""
+        """The columns as the files have them, by physical name; partitions as their directories say them."""
         metadata = self._target.metadata
         parts = renamed(project(list(metadata.schema), list(metadata.schema)), list(metadata.physical))
         named = column_expressions(parts, [F.col(quoted(name)) for name in rows.columns])
         columns = []
         for logical, field, column in zip(metadata.schema, metadata.physical, named, strict=True):
             if field.name in metadata.partition_columns:
-                column = partition_text(logical).alias(field.name)
+                column = partition_value(logical).alias(field.name)
             elif metadata.mapped:
                 column = column.cast(with_field_ids(field)).alias(field.name, metadata=field_id(field))
             columns.append(column)
