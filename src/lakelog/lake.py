@@ -64,7 +64,7 @@ def connect(
     catalog = catalog_for(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
-    directory = _root(url, root)
+    directory = _root(url, root, create=create)
     catalog.open(create=create, upgrade=upgrade)
     observe_pool(catalog)
     return Lake(Committer(catalog, float(timeout)), directory)
@@ -76,6 +76,7 @@ class Lake:
     def __init__(self, committer: Committer, root: str | None) -> None:
         self.committer = committer
         self.root = root
+        self.closed = False
 
     def __enter__(self) -> "Lake":
         return self
@@ -88,6 +89,7 @@ class Lake:
 
     def close(self) -> None:
         """Lets go of every connection."""
+        self.closed = True
         self.committer.catalog.close()
 
     def create_dataset(
@@ -169,6 +171,23 @@ class Lake:
         catalog = self.committer.catalog
         with catalog.session() as session:
             return [Dataset(self, Head(*row)) for row in session.fetch(catalog.queries["live_tables"], {})]
+
+    def versions(self) -> dict[str, int]:
+        """The version of every dataset, all at one moment."""
+        catalog = self.committer.catalog
+        with catalog.session() as session:
+            heads = [Head(*row) for row in session.fetch(catalog.queries["live_tables"], {})]
+        return {head.name: head.version for head in heads}
+
+    def sql(self, query: str, *, spark: Any = None) -> Any:
+        """A query in Spark's SQL over datasets by their names, as a DataFrame of their heads at one moment.
+
+        Its own conditions decide which files are read, also those of subqueries, joins and CTEs. Names that are not
+        those of datasets are the session's own tables and views.
+        """
+        from lakelog.spark.sql import sql
+
+        return sql(self, query, spark)
 
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name. Its location and history stay."""
@@ -297,13 +316,13 @@ def _check_name(name: str) -> None:
         raise ValidationError("dataset name", [Violation(repr(name), problem)])
 
 
-def _root(url: str, root: str | os.PathLike[str] | None) -> str | None:
+def _root(url: str, root: str | os.PathLike[str] | None, *, create: bool) -> str | None:
     if root is None:
         if url.startswith("postgres"):
             return None
         root = Path(unquote(url.partition(":///")[2]) or ".").parent
     place = _absolute(os.fspath(root))
-    if "://" not in place:
+    if create and "://" not in place:
         try:
             Path(place).mkdir(parents=True, exist_ok=True)
         except OSError as error:

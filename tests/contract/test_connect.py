@@ -723,3 +723,10 @@ def test_a_refusal_inside_commit_is_told_by_its_code_and_never_by_its_text(
         administer(place, f"DROP FUNCTION {function} CASCADE")
     assert catalog_rows(lake) == before
     assert commit(lake, dataset, add()).version == 1
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
+def test_who_does_not_create_leaves_nothing_behind(tmp_path: Path, scheme: str) -> None:
+    with pytest.raises(LakelogError):
+        lakelog.connect(f"{scheme}:///{tmp_path}/nowhere/catalog.db", root=tmp_path / "root", create=False)
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelog.spark
+from tests.fixtures.door import Door
+from tests.fixtures.lakes import Place
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +19,9 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def door(spark: SparkSession, place: Place) -> Door:
+    """The test's catalog, through Spark's own door."""
+    return Door(spark, place)

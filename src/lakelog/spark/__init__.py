@@ -8,15 +8,33 @@ from lakelog.spark.session import session
 
 if TYPE_CHECKING:
     from lakelog.spark.commits import WriteResult
+    from lakelog.spark.feed import read_stream
     from lakelog.spark.read import read_dataset, version_of
+    from lakelog.spark.source.registration import register
     from lakelog.spark.streaming import write_stream
+    from lakelog.spark.views import Attached, attach
     from lakelog.spark.write import write_dataset
 
-__all__ = ["WriteResult", "read_dataset", "session", "version_of", "write_dataset", "write_stream"]
+__all__ = [
+    "Attached",
+    "WriteResult",
+    "attach",
+    "read_dataset",
+    "read_stream",
+    "register",
+    "session",
+    "version_of",
+    "write_dataset",
+    "write_stream",
+]
 
 _LAZY = {
+    "Attached": "lakelog.spark.views",
     "WriteResult": "lakelog.spark.commits",
+    "attach": "lakelog.spark.views",
     "read_dataset": "lakelog.spark.read",
+    "read_stream": "lakelog.spark.feed",
+    "register": "lakelog.spark.source.registration",
     "version_of": "lakelog.spark.read",
     "write_dataset": "lakelog.spark.write",
     "write_stream": "lakelog.spark.streaming",

@@ -1,0 +1,167 @@
+"""A write from beginning to end: planned before its first file, carried out by tasks, committed once."""
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.dataset import Dataset
+from lakelog.errors import (
+    CommitOutcomeUnknown,
+    DatasetNotFoundError,
+    LakelogError,
+    ValidationError,
+    Violation,
+)
+from lakelog.lake import Lake, definition
+from lakelog.log.draft import Description, Draft
+from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.state import TableMetadata
+from lakelog.schema.mapping import loosened
+from lakelog.schema.normalize import normalize
+from lakelog.schema.spark import from_spark
+from lakelog.spark.commits import Change, commit_change, commit_new
+from lakelog.spark.directories import WRITE
+from lakelog.spark.footers import Harvest
+from lakelog.spark.options import WriteOptions
+from lakelog.spark.source.options import Place, SinkOptions
+from lakelog.spark.source.pin import pinned_dataset
+from lakelog.spark.source.replace_where import Replaced, replaced
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What tasks and commit have to know. It travels between processes."""
+
+    place: Place
+    options: WriteOptions
+    plan: WritePlan
+    metadata: TableMetadata
+    """The table as it will be."""
+    location: str
+    directory: str
+    """The write's own, below the location."""
+    table_id: int | None
+    """None if the write creates the table, as ``defined``."""
+    defined: tuple[Protocol, Metadata] | None = None
+    replaced: Replaced | None = None
+    """What goes by replaceWhere."""
+    skipped: bool = False
+    """Whether the same batch was committed before."""
+
+    def commit(self, written: Harvest) -> None:
+        """Makes the files part of the table. If that is known to have failed, they go."""
+        with self.place.connect(create=True) as lake:
+            try:
+                self._commit(lake, written)
+            except CommitOutcomeUnknown:
+                raise
+            except LakelogError:
+                # Our own word that nothing was committed.
+                self.discard()
+                raise
+
+    def discard(self) -> None:
+        """Deletes what the write has written. Only for who knows that it is not committed."""
+        shutil.rmtree(Path(self.location) / self.directory, ignore_errors=True)
+
+    def _commit(self, lake: Lake, written: Harvest) -> None:
+        if self.defined is not None:
+            commit_new(lake, self.place.table, self.defined, self.location, written, self.options)
+            return
+        dataset = pinned_dataset(lake, self.place, self.table_id)
+        change = Change(snapshot=dataset.snapshot(self.plan.base_version), plan=self.plan)
+        if self.replaced is not None:
+            change = replace(change, predicate=self.replaced.condition.rows, replaced=self.replaced.files)
+        commit_change(lake, dataset, change, written, self.options)
+
+
+def is_done(lake: Lake, table: str, options: WriteOptions) -> bool:
+    """Whether an application's batch was committed before."""
+    txn = options.txn
+    if txn is None:
+        return False
+    try:
+        done = lake.txn_version(table, txn.app_id)
+    except DatasetNotFoundError:
+        return False
+    return done is not None and done >= txn.version
+
+
+def plan_job(options: SinkOptions, schema: "StructType") -> Job:
+    """Everything that can be refused is refused here, before any file exists."""
+    with options.place.connect(create=True) as lake:
+        try:
+            dataset = lake.dataset(options.place.table)
+        except DatasetNotFoundError:
+            job = _new_table(lake, options, schema)
+        else:
+            job = _change(lake, dataset, options, schema)
+    if "://" in job.location:
+        raise LakelogError(f"rows can be written to local files only so far, not to {job.location}")
+    return job
+
+
+def _new_table(lake: Lake, options: SinkOptions, schema: "StructType") -> Job:
+    arriving = normalize(from_spark(schema))
+    # Spark says NOT NULL of what happens to be a literal; a table's promise is made explicitly.
+    defined = definition(options.place.table, loosened(arriving), options.write.partition_by or ())
+    Draft(0, -1, defined, Description(operation_parameters={}, extra={}))
+    metadata = TableMetadata(0, defined[1], 0)
+    plan = WritePlan(
+        base_version=-1,
+        schema=metadata.schema,
+        changes=(),
+        actions=defined,
+        incoming=arriving,
+        physical=metadata.physical,
+    )
+    return Job(
+        place=options.place,
+        options=options.write,
+        plan=plan,
+        metadata=metadata,
+        location=lake.new_location(options.place.table),
+        directory=_directory(),
+        table_id=None,
+        defined=defined,
+    )
+
+
+def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructType") -> Job:
+    write = options.write
+    snapshot = dataset.snapshot()
+    if write.overwrite_schema:
+        plan = plan_overwrite(snapshot, schema, write.partition_by)
+    else:
+        plan = dataset.plan_write(schema, schema_merge=options.merge_schema, version=snapshot.version)
+    change = Change(snapshot=snapshot, plan=plan)
+    _check_partitioning(write.partition_by, change.metadata)
+    return Job(
+        place=options.place,
+        options=write,
+        plan=plan,
+        metadata=change.metadata,
+        location=dataset.location,
+        directory=_directory(),
+        table_id=dataset.id,
+        replaced=None if write.replace_where is None else replaced(snapshot, write.replace_where),
+        skipped=is_done(lake, options.place.table, write),
+    )
+
+
+def _directory() -> str:
+    return f"{WRITE}={uuid.uuid4().hex}"
+
+
+def _check_partitioning(asked: Sequence[str] | None, metadata: TableMetadata) -> None:
+    has = metadata.action.partition_columns
+    if asked is not None and [name.lower() for name in asked] != [name.lower() for name in has]:
+        message = f"the table is partitioned by {list(has)}, not by {list(asked)}; leave it out to write to the table"
+        raise ValidationError("write", [Violation("partitionColumns", message)])

@@ -1,0 +1,106 @@
+"""A task's work: Parquet files as the rows that Spark was told of. It needs the files, and no catalog."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+
+from lakelog.errors import LakelogError
+from lakelog.schema.convert import apply
+from lakelog.schema.projection import Parts, project
+from lakelog.spark.footers import Places, is_rebased
+from lakelog.spark.partitions import canonical
+
+_BATCH = 1 << 16
+"""Rows at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file, and its partition values as the catalog's texts."""
+
+    uri: str
+    size: int
+    values: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class FilesToRead(InputPartition):
+    """What one task reads: files that are read in the same way."""
+
+    files: tuple[DataFile, ...]
+    schema: pa.Schema
+    """What to read them as, by the names that files use."""
+    partition_columns: tuple[str, ...]
+    """Those of ``schema`` whose values the catalog has."""
+    columns: Parts
+    """The columns that Spark was told of, out of these."""
+
+
+def read_rows(part: FilesToRead) -> Iterator[pa.RecordBatch]:
+    """Raises ``LakelogError`` for a file that is gone, is not the one that was committed, or cannot be read here."""
+    places = Places()
+    for file in part.files:
+        try:
+            with places.open(file.uri) as opened:
+                yield from _rows(part, file, opened)
+        except FileNotFoundError as error:
+            message = f"{file.uri} is gone: it belongs to a version that was read too late, after a vacuum"
+            raise LakelogError(message) from error
+
+
+def _rows(part: FilesToRead, file: DataFile, opened: Any) -> Iterator[pa.RecordBatch]:
+    if opened.size() != file.size:
+        raise LakelogError(f"{file.uri} was committed with {file.size} bytes, and has {opened.size()}")
+    # INT96 would not reach beyond the years of nanoseconds.
+    parquet = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+    _check_calendar(file, parquet)
+    needed = {each.source for each in part.columns if each.source is not None}
+    wanted = [field for place, field in enumerate(part.schema) if place in needed]
+    stored = [field for field in wanted if field.name not in part.partition_columns]
+    names = {field.name.lower() for field in stored}
+    chosen = [name for name in parquet.schema_arrow.names if name.lower() in names]
+    constants = dict(zip(part.partition_columns, file.values, strict=True))
+    for batch in parquet.iter_batches(batch_size=_BATCH, columns=chosen):
+        raw = pa.Table.from_batches([batch])
+        found = dict(zip((field.name for field in stored), apply(project(list(raw.schema), stored), raw), strict=True))
+        found |= {
+            field.name: pa.repeat(typed_value(constants[field.name], field), batch.num_rows)
+            for field in wanted
+            if field.name in constants
+        }
+        yield from _as_told(part, found, batch.num_rows).to_batches()
+
+
+def _as_told(part: FilesToRead, found: dict[str, Any], rows: int) -> pa.Table:
+    # A column that nobody needs is not read: its place stays, so that the others keep theirs.
+    arrays = [found.get(field.name, pa.nulls(rows)) for field in part.schema]
+    return apply(part.columns, pa.table(arrays, part.schema.names))
+
+
+def typed_value(text: str | None, field: pa.Field) -> pa.Scalar:
+    """A value out of the catalog's text for it."""
+    kind = field.type
+    if text is None:
+        return pa.scalar(None, kind)
+    if pa.types.is_floating(kind):
+        # Infinity and exponents as Java writes them.
+        return pa.scalar(float(text), kind)
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(text), kind)
+    return pa.scalar(canonical(text, field)).cast(kind)
+
+
+def _check_calendar(file: DataFile, parquet: Any) -> None:
+    """Spark moves ancient dates of old files to today's calendar, and pyarrow does not."""
+    said = parquet.metadata.metadata or {}
+    if not (is_rebased(parquet.metadata) or b"org.apache.spark.legacyINT96" in said):
+        return
+    columns = [parquet.schema.column(number) for number in range(len(parquet.schema))]
+    if any(each.logical_type.type in ("DATE", "TIMESTAMP") or each.physical_type == "INT96" for each in columns):
+        message = f"{file.uri} may have dates of the calendar of Spark 2: read the table with lakelog.read_dataset"
+        raise LakelogError(message)

@@ -1,0 +1,156 @@
+"""``lake.sql``: a query over datasets, which reads only the files that its own conditions need.
+
+The query is analysed over empty stand-ins first. Spark's own rules push its conditions down to them, where they are
+read as those of ``read_dataset`` are, and the query is analysed again over the files that are left.
+"""
+
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+
+from lakelog.dataset import Dataset
+from lakelog.errors import ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
+from lakelog.log.snapshot import Snapshot
+from lakelog.schema.spark import to_spark
+from lakelog.spark.expressions import quoted
+from lakelog.spark.frames import session_for
+from lakelog.spark.manifest import MANIFEST
+from lakelog.spark.predicates import filter_predicate, is_connect
+from lakelog.spark.read import read_pruned, readable
+from lakelog.spark.views import mentioned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_guard = threading.Lock()
+_ROUNDS = 3
+"""How often conditions are pushed down: what one round infers from a join, the next one pushes on."""
+
+
+def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFrame":
+    """The rows of a query. Each dataset is read at its head, all of them at one moment."""
+    session = session_for(spark)
+    if is_connect(session):
+        message = "Spark Connect keeps its plans to itself: use lakelog.spark.attach, or read_dataset with where"
+        raise ValidationError("sql", [Violation("spark", message)])
+    versions = lake.versions()
+    datasets = [lake.dataset(name) for name in mentioned(versions, query)]
+    snapshots = {each.name: (each, each.snapshot(versions[each.name])) for each in datasets}
+    with _guard, tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
+        try:
+            predicates = _Reads(session, snapshots, Path(home)).of(query)
+            frames = {
+                name: read_pruned(session, *snapshots[name], disjunction(found)) for name, found in predicates.items()
+            }
+            with _views(session, frames):
+                # Not through an attached lake, which would put its own views there.
+                return type(session).sql(session, query)
+        except (AnalysisException, ParseException) as error:
+            raise ValidationError("sql", [Violation("query", error.getMessage() or str(error))]) from error
+
+
+class _Reads:
+    """Which rows of which datasets a query reads."""
+
+    def __init__(self, spark: "SparkSession", snapshots: Mapping[str, tuple[Dataset, Snapshot]], home: Path) -> None:
+        self._spark = spark
+        self._schemas = {name: pa.schema(map(readable, each.schema)) for name, (_, each) in snapshots.items()}
+        self._home = home
+        jvm: Any = spark._jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        optimizer = catalyst.optimizer
+        self._once = (catalyst.analysis.EliminateView, optimizer.InlineCTE(True, False, False))
+        self._again = (
+            catalyst.analysis.EliminateSubqueryAliases,
+            optimizer.PushDownPredicates,
+            optimizer.EliminateOuterJoin,
+            optimizer.InferFiltersFromConstraints,
+        )
+        self._found: dict[str, list[Predicate]] = {}
+        self._names: dict[str, str] = {}
+
+    def of(self, query: str) -> dict[str, list[Predicate]]:
+        """Of each dataset that is read, what is asked of its rows, once for each place where it stands."""
+        with _views(self._spark, {name: self._stand_in(name) for name in self._schemas}):
+            session: Any = self._spark._jsparkSession
+            state = session.sessionState()
+            mode = self._spark._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()  # type: ignore[union-attr]
+            plan = state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
+        if self._is_command(plan):
+            message = "is not a query: use spark.sql, with lakelog.spark.attach for what it reads"
+            raise ValidationError("sql", [Violation(query[:80], message)])
+        self._collect(self._pushed(plan))
+        return self._found
+
+    def _stand_in(self, name: str) -> "DataFrame":
+        """A table without files, which Spark takes for any other."""
+        directory = self._home / str(len(self._names))
+        (directory / MANIFEST).mkdir(parents=True)
+        (directory / MANIFEST / "0").write_text("v1")
+        self._names[directory.name] = name
+        reader = self._spark.read.schema(to_spark(self._schemas[name])).option("recursiveFileLookup", "true")
+        return reader.parquet(str(directory))
+
+    def _is_command(self, plan: Any) -> bool:
+        jvm: Any = self._spark._jvm
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return bool(loader.loadClass("org.apache.spark.sql.catalyst.plans.logical.Command").isInstance(plan))
+
+    def _pushed(self, plan: Any) -> Any:
+        for rule in (*self._once, *self._again * _ROUNDS):
+            plan = rule.apply(plan)
+        return plan
+
+    def _collect(self, plan: Any, condition: Any = None) -> None:
+        """Walks down to the stand-ins. ``condition`` is the filter right above the plan, if there is one."""
+        kind = plan.getClass().getSimpleName()
+        if kind == "LogicalRelation":
+            self._add(plan, condition)
+        subqueries = plan.subqueries()
+        for index in range(subqueries.size()):
+            self._collect(self._pushed(subqueries.apply(index)))
+        children = plan.children()
+        for index in range(children.size()):
+            self._collect(children.apply(index), plan if kind == "Filter" else None)
+
+    def _add(self, relation: Any, condition: Any) -> None:
+        name = self._name_of(relation)
+        if name is not None:
+            predicate: Predicate = Everything()
+            if condition is not None:
+                predicate = filter_predicate(self._spark, self._schemas[name], condition)
+            self._found.setdefault(name, []).append(predicate)
+
+    def _name_of(self, relation: Any) -> str | None:
+        """The dataset that a stand-in is for; None for a table that is not one of ours."""
+        source = relation.relation()
+        if source.getClass().getSimpleName() != "HadoopFsRelation":
+            return None
+        roots = source.location().rootPaths()
+        place = Path(str(roots.apply(0).toUri().getPath())) if roots.size() == 1 else None
+        return self._names.get(place.name) if place is not None and place.parent == self._home else None
+
+
+@contextmanager
+def _views(spark: "SparkSession", frames: "Mapping[str, DataFrame]") -> Iterator[None]:
+    """Gives frames the names of views for a while. What had these names before has them again afterwards."""
+    known = {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
+    before = {name: type(spark).table(spark, quoted(name)) for name in frames if name.lower() in known}
+    try:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(quoted(name))
+        yield
+    finally:
+        for name in frames:
+            if name in before:
+                before[name].createOrReplaceTempView(quoted(name))
+            else:
+                spark.catalog.dropTempView(name)

@@ -1,0 +1,143 @@
+"""``attach``: a lake's datasets as temporary views, so that Spark's own SQL finds them."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakelog.errors import ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.spark.expressions import quoted
+from lakelog.spark.predicates import is_connect
+from lakelog.spark.read import read_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_guard = threading.RLock()
+_attached: "weakref.WeakKeyDictionary[SparkSession, list[Attached]]" = weakref.WeakKeyDictionary()
+
+
+class Attached:
+    """A lake in a Spark session. Every dataset stays at the version that it had when it was attached or refreshed."""
+
+    def __init__(self, spark: "SparkSession", lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._loaded: set[str] = set()
+        self.versions: dict[str, int] = lake.versions()
+        """Of each dataset the version that its view shows."""
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.detach()
+
+    def refresh(self) -> None:
+        """Moves to the datasets as they are now, all at one moment."""
+        with _guard:
+            before, self.versions = self.versions, self._lake.versions()
+            moved = {name for name in self._loaded if self.versions.get(name) != before[name]}
+            for name in moved:
+                self._drop(name)
+            _check_names(self._spark, self.versions.keys() - before.keys(), _others(self._spark, self))
+            self.load(moved & self.versions.keys())
+
+    def detach(self) -> None:
+        """Takes the views away."""
+        with _guard:
+            for name in list(self._loaded):
+                self._drop(name)
+            lakes = _attached.get(self._spark, [])
+            if self in lakes:
+                lakes.remove(self)
+            if not lakes:
+                _unhook(self._spark)
+
+    def load(self, names: Iterable[str] | None = None) -> None:
+        """Makes views now, by default all of them. Otherwise each is made when a query first mentions its dataset."""
+        for name in self.versions if names is None else names:
+            if name not in self._loaded:
+                dataset = self._lake.dataset(name)
+                frame = read_snapshot(self._spark, dataset, dataset.snapshot(self.versions[name]))
+                frame.createOrReplaceTempView(quoted(name))
+                self._loaded.add(name)
+
+    def _drop(self, name: str) -> None:
+        self._spark.catalog.dropTempView(name)
+        self._loaded.discard(name)
+
+
+def attach(spark: "SparkSession", lake: Lake) -> Attached:
+    """Lets ``spark.sql`` and ``spark.table`` of this session find a lake's datasets under their names.
+
+    All of them are pinned to the version that they have at this moment; ``refresh()`` of the result moves on. A
+    dataset's view is made when a query mentions it for the first time; Spark Connect gets all of them at once.
+    """
+    with _guard:
+        attached = Attached(spark, lake)
+        _check_names(spark, attached.versions, _others(spark, attached))
+        if is_connect(spark):
+            attached.load()
+        elif not _attached.get(spark):
+            _hook(spark)
+        _attached.setdefault(spark, []).append(attached)
+    return attached
+
+
+def mentioned(names: Iterable[str], text: str) -> list[str]:
+    """The names that a text may mean."""
+    lowered = text.lower().replace("``", "`")
+    return [name for name in names if name.lower() in lowered]
+
+
+def _load_mentioned(spark: "SparkSession", text: Any) -> None:
+    with _guard:
+        for lake in _attached.get(spark, []):
+            lake.load(mentioned(lake.versions, str(text)))
+
+
+def _hook(spark: "SparkSession") -> None:
+    """Spark asks nobody for a view that it does not find, so the question is put before its own methods."""
+    for method in (spark.sql, spark.table):
+        setattr(spark, method.__name__, _after_loading(weakref.ref(spark), method.__name__))
+
+
+def _after_loading(spark: "Callable[[], SparkSession | None]", name: str) -> Callable[..., Any]:
+    def run(text: Any, *arguments: Any, **options: Any) -> Any:
+        session = spark()
+        assert session is not None, "whoever calls it has it"
+        _load_mentioned(session, text)
+        return getattr(type(session), name)(session, text, *arguments, **options)
+
+    return run
+
+
+def _unhook(spark: "SparkSession") -> None:
+    for name in ("sql", "table"):
+        vars(spark).pop(name, None)
+
+
+def _others(spark: "SparkSession", attached: Attached) -> Mapping[str, str]:
+    """Datasets of other lakes in the session."""
+    return {
+        name.lower(): repr(each._lake)
+        for each in _attached.get(spark, [])
+        if each is not attached
+        for name in each.versions
+    }
+
+
+def _check_names(spark: "SparkSession", names: Iterable[str], others: Mapping[str, str]) -> None:
+    views = {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
+    problems = [
+        Violation(name, f"is a dataset of {others[name.lower()]}, too") for name in names if name.lower() in others
+    ]
+    problems += [
+        Violation(name, "is a temporary view of the session: drop it, or give it another name")
+        for name in names
+        if name.lower() in views and name.lower() not in others
+    ]
+    if problems:
+        raise ValidationError("attach", problems)
