@@ -35,6 +35,10 @@ class Scale:
     """Versions of the grown table, each with ten files."""
     generations: int
     """How often all files of the worn table were replaced."""
+    rows: int
+    """Rows that Spark writes, scans and searches."""
+    spark_rounds: int
+    """Rounds of what takes Spark seconds."""
 
     @property
     def live(self) -> int:
@@ -50,6 +54,8 @@ FULL = Scale(
     huge=100_000,
     versions=10_000,
     generations=10,
+    rows=10_000_000,
+    spark_rounds=5,
 )
 QUICK = Scale(
     full=False,
@@ -60,6 +66,8 @@ QUICK = Scale(
     huge=5_000,
     versions=500,
     generations=2,
+    rows=200_000,
+    spark_rounds=2,
 )
 
 

