@@ -10,7 +10,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakelog
-from lakelog import DatasetExistsError, Lake, SchemaMismatchError, ValidationError, read_dataset, write_dataset
+from lakelog import (
+    DatasetExistsError,
+    Lake,
+    LakelogError,
+    SchemaMismatchError,
+    ValidationError,
+    read_dataset,
+    write_dataset,
+)
 from tests.invariants import check_invariants
 
 NAME = "events"
@@ -147,3 +155,14 @@ class TestCreationRace:
         with pytest.raises(DatasetExistsError):
             write_dataset(lake, NAME, spark.range(1, 3), mode, retries=retries)
         assert rows(lake) == [(0,)]
+
+
+def test_files_that_only_spark_can_see_are_not_committed(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a server of Spark Connect that has a disk of its own."""
+    monkeypatch.setattr("pyspark.sql.DataFrameWriter.parquet", lambda *_: spark.range(1).count())
+    monkeypatch.setattr("pyspark.sql.Observation.get", {"rows": 1})
+    with pytest.raises(LakelogError, match="which this process does not find"):
+        write_dataset(lake, NAME, spark.range(1))
+    assert lake.datasets() == []

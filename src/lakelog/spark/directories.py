@@ -60,6 +60,11 @@ def log_path(relative: str) -> str:
 
 def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:
     """The data files of a write below a table's root, with what their directories say of partitions."""
+    if not (Path(root) / directory).is_dir():
+        raise LakelogError(
+            f"Spark has written to {root}/{directory}, which this process does not find. Nothing was committed: "
+            "Spark and the process that calls Lakelog must see the same files under the same path"
+        )
     found = []
     for entry in _entries(Path(root) / directory):
         relative = Path(entry.path).relative_to(root).as_posix()

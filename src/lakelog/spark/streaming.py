@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.spark.predicates import is_connect
 from lakelog.spark.write import write_dataset
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def write_stream(
     ``write_dataset``. A race with another writer is tried again up to ten times unless ``retries`` says otherwise.
     """
     taken = [Violation(name, "is set by the stream itself") for name in _TAKEN if name in options]
+    if is_connect(frame.sparkSession):
+        message = "Spark Connect runs batches in another process: use writeStream.format('lakelog')"
+        taken.append(Violation("frame", message))
     if not frame.isStreaming:
         taken.append(Violation("frame", "is not a stream: use write_dataset"))
     if options.get("mode", "append") != "append":
