@@ -26,6 +26,13 @@ def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def no_views(spark: SparkSession) -> None:
+    """Other tests may have left some in the session."""
+    for table in spark.catalog.listTables():
+        spark.catalog.dropTempView(table.name)
+
+
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The files that were asked for, by table."""
