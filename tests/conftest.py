@@ -1,1 +1,6 @@
+import os
+
 pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.lakes"]
+
+# Every Java that the tests start runs a few small queries: it need not compile them twice, nor collect in threads.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
