@@ -129,7 +129,7 @@ def test_a_server_that_refuses_a_password_does_not_make_it_known(
         told += repr(lake) + str(lake) + repr(dataset) + repr(lake.committer.catalog)
         with psycopg.connect(superuser, autocommit=True) as connection:
             connection.execute("ALTER ROLE app PASSWORD 'another'")
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+            connection.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'app'")
         with pytest.raises(LakelogError) as lost:
             commit(lake, dataset)
         told += _everything_told(lost.value, caplog)

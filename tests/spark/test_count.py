@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import lakelog
 from lakelog import Dataset, ValidationError, write_dataset
-from lakelog.spark import read
+from lakelog.spark import predicates, read
 
 
 @pytest.fixture
@@ -85,3 +85,21 @@ def test_a_scan_by_spark_says_what_could_not_be_used(events: Dataset, spark: Spa
         ("10 of 10", "nothing that is known of files"),
     ]
     assert "upper" in found.reasons[1].condition
+
+
+def test_a_column_that_only_the_stand_in_could_have_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    with lakelog.connect(f"sqlite:///{tmp_path}/other.db", root=tmp_path / "other") as lake:
+        write_dataset(lake, "users", spark.range(3).withColumnRenamed("id", "user"))
+        for ask in (lake.dataset("users").count, lake.dataset("users").scan):
+            with pytest.raises(ValidationError, match="id"):
+                ask("id > 5", spark=spark)
+
+
+def test_a_condition_too_deep_to_analyse_is_left_to_spark(
+    events: Dataset, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(predicates._Walker, "_rows", too_deep)
+    assert events.count("id < 50", spark=spark) == 50

@@ -19,6 +19,7 @@ from lakelog import (
     read_dataset,
     write_dataset,
 )
+from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
 
 NAME = "events"
@@ -166,3 +167,25 @@ def test_files_that_only_spark_can_see_are_not_committed(
     with pytest.raises(LakelogError, match="which this process does not find"):
         write_dataset(lake, NAME, spark.range(1))
     assert lake.datasets() == []
+
+
+@pytest.mark.parametrize("options", [{"replace_where": "k = 1"}, {"partition_overwrite_mode": "dynamic"}])
+def test_a_column_cannot_become_text_in_a_part_of_the_table(
+    lake: Lake, spark: SparkSession, options: dict[str, Any]
+) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT id, id AS k FROM range(2)"), partition_by=["k"])
+    new = spark.sql("SELECT 'x' AS id, 1L AS k")
+    with pytest.raises(SchemaMismatchError, match="id: would become a string, for which all files are written again"):
+        write_dataset(lake, NAME, new, "overwrite", schema_merge=True, promote_to_string=True, **options)
+    assert rows(lake) == [(0, 0), (1, 1)]
+
+
+def test_settings_are_restored_when_threads_have_changed_them_at_once(spark: SparkSession) -> None:
+    name = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+    before = spark.conf.get(name)
+    first, second = setting(spark, name, "1"), setting(spark, name, "2")
+    with first:
+        second.__enter__()
+    assert spark.conf.get(name) == "2"
+    second.__exit__(None, None, None)
+    assert spark.conf.get(name) == before

@@ -304,3 +304,64 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 def _has(lake: Lake, number: int) -> bool:
     return any(each.name == "target" for each in lake.datasets()) and number in ids(lake)
+
+
+def test_a_change_of_partitioning_stops_the_query_and_a_restart_reads_on(
+    local: Lake, spark: SparkSession, checkpoint: str
+) -> None:
+    write_dataset(local, "source", spark.range(0).selectExpr("id", "id AS k"))
+    query = write_stream(read_stream(local, "source", checkpoint=checkpoint), local, "target", checkpoint=checkpoint)
+    rows = spark.range(2).selectExpr("id", "id AS k")
+    write_dataset(local, "source", rows, "overwrite", overwrite_schema=True, partition_by=["k"])
+    wait_for(lambda: not query.isActive)
+    assert "stopped-the-partitioning-of-source-was-changed" in str(query.exception())
+    copy(local, checkpoint)
+    assert table(read_dataset(local, "target")) == [(0, 0), (1, 1)]
+
+
+def test_a_file_of_a_batch_that_was_begun_is_not_left_out(local: Lake, spark: SparkSession, checkpoint: str) -> None:
+    for number in range(3):
+        write_dataset(local, "source", spark.range(number, number + 1).coalesce(1))
+    copy(local, checkpoint)
+    # As if the process had died in the middle of the batch.
+    for path in Path(checkpoint, "commits").iterdir():
+        path.unlink()
+    copy(local, checkpoint)
+    for path in Path(checkpoint, "commits").iterdir():
+        path.unlink()
+    first = local.dataset("source").snapshot(0).files(columns=["path"]).column("path")[0].as_py()
+    Path(local.dataset("source").location, first).unlink()
+    with pytest.raises(LakelogError, match="has not read yet is gone"):
+        copy(local, checkpoint)
+
+
+def test_a_call_that_is_refused_leaves_a_running_query_as_it_is(
+    local: Lake, spark: SparkSession, checkpoint: str
+) -> None:
+    write_dataset(local, "source", spark.range(1))
+    frame = read_stream(local, "source", checkpoint=checkpoint, ignore_deletes=True)
+    query = write_stream(frame, local, "target", checkpoint=checkpoint)
+    wait_for(lambda: _has(local, 0))
+    write_dataset(local, "source", spark.range(0), "overwrite", replace_where="id < 10")
+    with pytest.raises(LakelogError, match="deleted rows"):
+        read_stream(local, "source", checkpoint=checkpoint)
+    write_dataset(local, "source", spark.range(1, 2))
+    wait_for(lambda: _has(local, 1))
+    query.stop()
+
+
+def test_a_table_can_be_read_twice_in_one_query(local: Lake, spark: SparkSession, checkpoint: str) -> None:
+    for number in range(4):
+        write_dataset(local, "source", spark.range(number, number + 1))
+    one = read_stream(local, "source", checkpoint=checkpoint, max_files_per_trigger=1)
+    two = read_stream(local, "source", checkpoint=checkpoint, max_files_per_trigger=3)
+    query = write_stream(one.union(two), local, "target", checkpoint=checkpoint, trigger=NOW)
+    query.awaitTermination()
+    assert ids(local) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("limit", [{"max_files_per_trigger": 0}, {"max_bytes_per_trigger": "1g"}])
+def test_a_limit_is_a_positive_number(local: Lake, spark: SparkSession, checkpoint: str, limit: dict[str, Any]) -> None:
+    write_dataset(local, "source", spark.range(1))
+    with pytest.raises(ValidationError, match="expected a positive integer"):
+        read_stream(local, "source", checkpoint=checkpoint, **limit)

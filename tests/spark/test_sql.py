@@ -167,3 +167,38 @@ class TestAttach:
             with attach(spark, lake), attach(spark, other):
                 assert spark.sql("SELECT count(*) AS n FROM extra JOIN events USING (id)").collect()[0].n == 3
             assert spark.catalog.listTables() == []
+
+
+def test_each_session_has_its_own_frames(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, "many", spark.range(40).repartition(40))
+    other = spark.newSession()
+    assert lakelog.read_dataset(lake, "many", spark=spark).count() == 40
+    assert lakelog.read_dataset(lake, "many", spark=other).sparkSession is other
+    assert lake.sql("SELECT count(*) AS n FROM many", spark=other).collect()[0].n == 40
+    with attach(other, lake):
+        assert other.sql("SELECT count(*) AS n FROM many").collect()[0].n == 40
+    assert spark.catalog.listTables() == other.catalog.listTables() == []
+
+
+def test_a_result_can_be_a_view_of_the_session(lake: Lake, spark: SparkSession) -> None:
+    lake.sql("SELECT * FROM events WHERE id < 7").createOrReplaceTempView("few")
+    assert spark.sql("SELECT count(*) AS n FROM few").collect()[0].n == 7
+
+
+def test_a_view_that_is_made_later_is_the_users(lake: Lake, spark: SparkSession) -> None:
+    with attach(spark, lake) as attached:
+        assert spark.table(tableName="events").count() == 100
+        spark.range(1).createOrReplaceTempView("users")
+        spark.range(2).createOrReplaceTempView("events")
+        assert spark.sql(sqlQuery="SELECT * FROM users").count() == 1
+        write_dataset(lake, "users", spark.sql("SELECT 2L AS user, 'new' AS name"))
+        write_dataset(lake, "events", lakelog.read_dataset(lake, "events").limit(1))
+        attached.refresh()
+        assert (spark.table("users").count(), spark.table("events").count()) == (1, 2)
+    assert {table.name for table in spark.catalog.listTables()} == {"users", "events"}
+
+
+def test_a_name_is_a_whole_word(lake: Lake, spark: SparkSession, files: list[tuple[str, int]]) -> None:
+    with attach(spark, lake):
+        spark.sql("SELECT 'eventsandusers' AS events_of_users").collect()
+        assert files == []

@@ -1,6 +1,7 @@
 """The log as a stream of added files, a version at a time."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,12 @@ def first_version(
     if not 0 <= wanted <= head + 1:
         raise VersionNotFoundError(f"dataset {dataset.name!r} has no version {wanted}: its versions are 0 to {head}")
     return wanted
+
+
+def are_partitioned_by(files: pa.Table, columns: Sequence[str]) -> bool:
+    """Whether files have values of just these partition columns: a table's partitioning may have been replaced."""
+    texts = pc.unique(files.column("partition_values")).to_pylist()
+    return all(set(json.loads(text)) == set(columns) for text in texts)
 
 
 def _version_from(dataset: "Dataset", timestamp: datetime | str | int) -> int:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakelog.errors import LakelogError
+from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.spark.expressions import local_time, quoted
 from lakelog.spark.footers import WrittenFile
 
@@ -56,6 +56,16 @@ def directory_of(values: Mapping[str, str | None]) -> str:
 def log_path(relative: str) -> str:
     """A path below the table's location as the log names it."""
     return quote(relative, safe=_IN_PATHS)
+
+
+def local_path(place: str) -> str:
+    """A directory that Spark names by a path or a URI. Raises ``ConfigurationError`` for one that is elsewhere."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?://[^/]*)?", place)
+    if found is None:
+        return place
+    if found[1] != "file":
+        raise ConfigurationError(f"expected a local directory, got {place!r}")
+    return place[found.end() :]
 
 
 def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:

@@ -11,8 +11,8 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,11 +24,11 @@ from pyspark.sql import functions as F
 from lakelog.dataset import Dataset
 from lakelog.errors import DatabaseError, LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.appends import APPENDED, Appends, first_version
+from lakelog.log.appends import APPENDED, Appends, are_partitioned_by, first_version
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.spark import to_spark
-from lakelog.spark.directories import NULL_DIRECTORY
+from lakelog.spark.directories import NULL_DIRECTORY, local_path
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import MANIFEST, OPTIONS, Files, manifest_of, place_of
 from lakelog.spark.partitions import is_instant, partition_values, told_by_directories
@@ -82,16 +82,25 @@ def read_stream(
         problems.append(Violation("max_files_per_trigger", "give it, or max_bytes_per_trigger, not both"))
     if starting_version is not None and starting_timestamp is not None:
         problems.append(Violation("starting_version", "give it, or starting_timestamp, not both"))
+    problems += [
+        Violation(each, f"expected a positive integer, got {value!r}")
+        for each, value in (
+            ("max_files_per_trigger", max_files_per_trigger),
+            ("max_bytes_per_trigger", max_bytes_per_trigger),
+        )
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]
     dataset = lake.dataset(name)
     if "://" in dataset.location:
         problems.append(Violation("location", f"only local files can be read as a stream so far: {dataset.location}"))
     if problems:
         raise ValidationError("read_stream", problems)
     appends = Appends(dataset, ignore_deletes=ignore_deletes, skip_change_commits=skip_change_commits)
-    feed = Feed(lake, dataset, appends, Path(checkpoint.removeprefix("file://")))
-    keeper = _Keeper.of(feed)
-    feed.begin(lambda: first_version(dataset, starting_version, starting_timestamp))
-    feed.sync()
+    feed = Feed(lake, dataset, appends, Path(local_path(checkpoint)))
+    with _Keeper.instead(feed) as keeper:
+        feed.begin(lambda: first_version(dataset, starting_version, starting_timestamp))
+        feed.sync()
+        feed.forget_stop()
     threading.Thread(target=keeper.run, args=(session,), name=f"lakelog-feed-{name}", daemon=True).start()
     limit = {"maxFilesPerTrigger": str(max_files_per_trigger or _FILES_PER_TRIGGER)}
     if max_bytes_per_trigger is not None:
@@ -130,8 +139,7 @@ class Feed:
         place = self.directory / "start.json"
         if place.exists():
             self._start = Start(**json.loads(place.read_text()))
-            for old in self.directory.glob(f"{_STOPPED}*"):
-                old.unlink()
+            self._check_there(_planned(self._checkpoint, self._dataset.location))
             return
         if (self._checkpoint / "metadata").exists():
             raise LakelogError(
@@ -155,6 +163,11 @@ class Feed:
             return
         self._publish(list(self._files(head)))
         self._published = head
+
+    def forget_stop(self) -> None:
+        """Takes away what has made the query fail before. Spark leaves it out of a batch that it repeats."""
+        for old in self.directory.glob(f"{_STOPPED}*"):
+            old.unlink()
 
     def stop(self, error: Exception) -> None:
         """Makes the query fail: nothing that is committed from here on may be left out silently."""
@@ -191,7 +204,7 @@ class Feed:
     def _good_files(self) -> list[Any]:
         """As many as there are before something that cannot be streamed."""
         found: list[Any] = []
-        with suppress(LakelogError):
+        with suppress(Exception):
             found.extend(self._files(self._dataset_version()))
         return found
 
@@ -210,6 +223,8 @@ class Feed:
         if newest > self._snapshot.state.metadata.schema_version and not self._reads_alike(self._dataset.snapshot()):
             raise LakelogError(f"the columns of {name!r} were changed: start the query again, and it goes on")
         metadata = self._snapshot.state.metadata
+        if not are_partitioned_by(files, metadata.partition_columns):
+            raise LakelogError(f"the partitioning of {name!r} was changed: start the query again, and it goes on")
         for group in self._snapshot.file_groups_as(metadata.schema, metadata.physical, files):
             if not group.native:
                 raise LakelogError(
@@ -222,25 +237,26 @@ class Feed:
                 if not pc.all(told_by_directories(group, partitions, numbers, values)).as_py():
                     message = f"files of {name!r} do not lie in directories that tell their partitions"
                     raise LakelogError(f"{message}: use format('lakelog')")
-        # Spark would leave out a file that is gone, with no more than a warning.
-        gone = next((place for place in self._places(files) if not Path(place).exists()), None)
-        if gone is not None:
-            raise LakelogError(f"a file that the stream of {name!r} has not read yet is gone: {gone}")
+        self._check_there(Files(self._dataset.location, files.column("path"), files.column("size")).places)
         return files
+
+    def _check_there(self, places: Sequence[str]) -> None:
+        """Spark would leave out a file that is gone, with no more than a warning."""
+        gone = next((place for place in places if not Path(place).exists()), None)
+        if gone is not None:
+            message = f"a file that the stream of {self._dataset.name!r} has not read yet is gone: {gone}"
+            raise LakelogError(message)
 
     def _reads_alike(self, later: Snapshot) -> bool:
         """Whether only comments and the like were changed. If so, the table is taken as it is now."""
         ours, theirs = self._snapshot.state.metadata, later.state.metadata
-        alike = all(
+        alike = ours.partition_columns == theirs.partition_columns and all(
             pa.schema(map(readable, one)).equals(pa.schema(map(readable, other)))
             for one, other in ((ours.schema, theirs.schema), (ours.physical, theirs.physical))
         )
         if alike:
             self._snapshot = later
         return alike
-
-    def _places(self, files: Any) -> list[str]:
-        return Files(self._dataset.location, files.column("path"), files.column("size")).places
 
     def _publish(self, parts: list[Any]) -> None:
         directory = self.directory / MANIFEST
@@ -266,16 +282,18 @@ class _Keeper:
         self._working = threading.Lock()
 
     @classmethod
-    def of(cls, feed: Feed) -> "_Keeper":
-        """A new one. Whoever looked after the feed so far, for a query that ran before, has ended."""
+    @contextmanager
+    def instead(cls, feed: Feed) -> "Iterator[_Keeper]":
+        """A new one. Whoever looked after the feed for an earlier query pauses, and ends if nothing is wrong."""
         keeper = cls(feed)
         with cls._guard:
             before = cls._all.get(feed.directory)
-            cls._all[feed.directory] = keeper
-        if before is not None:
-            with before._working:
+        with before._working if before is not None else nullcontext():
+            yield keeper
+            if before is not None:
                 before._ended.set()
-        return keeper
+        with cls._guard:
+            cls._all[feed.directory] = keeper
 
     def run(self, spark: "SparkSession") -> None:
         while not self._ended.wait(_POLL):
@@ -295,11 +313,18 @@ class _Keeper:
             log.warning("a stream could not look for commits, and will again: %s", error)
         except Exception as error:  # whatever it is, the query must not go on as if there were nothing
             if not feed.lake.closed:
-                feed.stop(error)
-                return False
+                return not self._stop(error)
         if feed.lake.closed:
             log.warning("the lake was closed: its streams see no more commits")
         return not feed.lake.closed
+
+    def _stop(self, error: Exception) -> bool:
+        try:
+            self._feed.stop(error)
+        except Exception:
+            log.exception("a stream could not be stopped, which is tried again")
+            return False
+        return True
 
 
 def _native_group(snapshot: Snapshot) -> FileGroup:
@@ -323,19 +348,50 @@ def _decoded(text: "Column") -> "Column":
 
 def _taken(checkpoint: Path, location: str) -> int:
     """The last version that the query has taken files of, by the log that Spark keeps of that."""
-    found = -1
+    found = []
+    for _, entries in _logs(checkpoint):
+        ours = [entry for entry in entries if _is_below(location, entry)]
+        # One that has taken nothing yet may be another source of the same table.
+        if ours or not entries:
+            found.append(max((int(entry["timestamp"]) for entry in ours), default=-1))
+    return min(found, default=-1)
+
+
+def _planned(checkpoint: Path, location: str) -> list[str]:
+    """Files of a batch that Spark has begun and not finished, so that it will read them again."""
+    begun, done = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
+    if max(begun, default=-1) <= max(done, default=-1):
+        return []
+    return [
+        place_of(entry["path"])
+        for number, entries in _logs(checkpoint)
+        for entry in entries
+        if _is_below(location, entry) and int(entry["batchId"]) == number
+    ]
+
+
+def _logs(checkpoint: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """For each source of the query the last log of the files that it took, with its number."""
     for source in checkpoint.glob("sources/*"):
-        logs = [path for path in source.iterdir() if re.fullmatch(r"[0-9]+(\.compact)?", path.name)]
-        if logs:
-            newest = max(logs, key=lambda path: int(path.name.partition(".")[0]))
-            entries = [json.loads(line) for line in newest.read_text().splitlines()[1:]]
-            found = max(
-                [
-                    found,
-                    *(int(each["timestamp"]) for each in entries if place_of(each["path"]).startswith(f"{location}/")),
-                ]
-            )
-    return found
+        number = max(_numbers(source), default=-1)
+        newest = [path for path in (source / str(number), source / f"{number}.compact") if path.exists()]
+        lines = newest[-1].read_text().splitlines()[1:] if newest else []
+        try:
+            yield number, [json.loads(line) for line in lines]
+        except ValueError:  # of a source that is not one of files
+            continue
+
+
+def _numbers(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    found = (re.fullmatch(r"([0-9]+)(?:\.compact)?", path.name) for path in directory.iterdir())
+    return [int(match[1]) for match in found if match]
+
+
+def _is_below(location: str, entry: Any) -> bool:
+    """Whether an entry of a log is a file of the table."""
+    return isinstance(entry, dict) and "path" in entry and place_of(entry["path"]).startswith(f"{location}/")
 
 
 def _replace(place: Path, content: bytes) -> None:

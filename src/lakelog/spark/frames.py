@@ -1,5 +1,6 @@
 """Whatever holds rows as a Spark DataFrame, and the session that it belongs to."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ from lakelog.schema.spark import to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_guard = threading.Lock()
+_changed: "dict[tuple[SparkSession, str], tuple[int, str | None]]" = {}
+"""Settings that are changed for a while: by how many, and what they were before."""
 
 
 def frame_of(data: Any, spark: "SparkSession | None" = None) -> "DataFrame":
@@ -48,13 +53,20 @@ def session_for(spark: "SparkSession | None") -> "SparkSession":
 
 @contextmanager
 def setting(spark: "SparkSession", name: str, value: str) -> Iterator[None]:
-    """Gives one of the session's settings another value for a while."""
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, value)
+    """Gives one of the session's settings another value for a while. Of several threads, the last one restores it."""
+    key = (spark, name)
+    with _guard:
+        users, before = _changed.get(key, (0, None))
+        _changed[key] = (users + 1, before if users else spark.conf.get(name, None))
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
+        with _guard:
+            users, before = _changed.pop(key)
+            if users > 1:
+                _changed[key] = (users - 1, before)
+            elif before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, before)

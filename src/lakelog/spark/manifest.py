@@ -59,7 +59,7 @@ _REMEMBERED_FILES = 300_000
 
 _guard = threading.Lock()
 _trusted: dict[str, bool] = {}
-_relations: "OrderedDict[tuple[str, ...], tuple[DataFrame, int]]" = OrderedDict()
+_relations: "OrderedDict[tuple[Any, ...], tuple[DataFrame, int]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def read_files(
             log.warning("no scan manifest can be written, so files are listed one by one: %s", error)
         else:
             clean(home)
-            key = (_application(spark), directory, schema.json(), str(partitioned))
+            key = (spark, directory, schema.json(), partitioned)
             return _remembered(key, len(files), lambda: reader.parquet(directory))
     places = places or files.places
     if any(map(_PATTERN.search, places)):
@@ -141,14 +141,15 @@ def write_manifest(home: Path, version: int, files: Files) -> str:
         draft = home / f".{uuid.uuid4().hex}"
         (draft / MANIFEST).mkdir(parents=True)
         (draft / MANIFEST / "0").write_bytes(content)
-        _discard(directory)
         try:
+            # Fails if it is there already: somebody may be about to read it.
             draft.rename(directory)
         except OSError:
-            # Someone else was faster.
-            shutil.rmtree(draft, ignore_errors=True)
             if not _is_whole(directory, len(content)):
-                raise
+                _discard(directory)
+                draft.rename(directory)
+            else:
+                shutil.rmtree(draft, ignore_errors=True)
     return str(directory)
 
 
@@ -263,7 +264,7 @@ def _canary(spark: "SparkSession", home: Path) -> bool:
     return found == [0, 2]
 
 
-def _remembered(key: tuple[str, ...], files: int, read: "Callable[[], DataFrame]") -> "DataFrame":
+def _remembered(key: tuple[Any, ...], files: int, read: "Callable[[], DataFrame]") -> "DataFrame":
     """The same DataFrame for the same manifest: Spark could not tell that two of them are equal, for ``cache()``."""
     with _guard:
         if key in _relations:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import functions as F
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.pruning.bounds import next_text
@@ -34,7 +33,8 @@ from lakelog.log.pruning.predicate import (
 )
 from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
-from lakelog.spark.expressions import spark_type
+from lakelog.schema.mapping import nullable, without_mapping
+from lakelog.schema.spark import to_spark
 from lakelog.spark.spans import TIMES, Term, is_storable, span_of
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def empty_frame(spark: "SparkSession", schema: pa.Schema) -> "DataFrame":
     with _guard:
         frame = _empty.pop(key, None)
         if frame is None:
-            columns = [F.lit(None).cast(spark_type(field.type)).alias(field.name) for field in schema]
-            frame = spark.range(0).select(*columns)
+            # Nothing is below it in which Spark could find a column that the table does not have.
+            fields = [nullable(without_mapping(field)) for field in schema]
+            frame = spark.createDataFrame([], to_spark(pa.schema(fields).remove_metadata()))
         _empty[key] = frame
         while len(_empty) > _REMEMBERED:
             _empty.popitem(last=False)
@@ -111,7 +112,7 @@ def condition_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column"
     if plan is None:
         found = _parsed(schema, where)
         return Condition(found, Everything(), ((_shown(where), found),))
-    return _Walker(spark, schema, plan).condition()
+    return _Walker(spark, schema, plan).condition(_shown(where))
 
 
 def columns_read(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> set[str] | None:
@@ -219,15 +220,16 @@ class _Walker:
         except RecursionError:
             return Everything()
 
-    def condition(self) -> Condition:
+    def condition(self, text: str) -> Condition:
         """The plan's filter from both sides."""
+        unknown = Condition(Everything(), Everything(), ((text, Everything()),))
         if self._root is None:
-            return Condition(Everything(), Everything(), ())
+            return unknown
         try:
             parts = [(str(node.analysed.sql()), self._rows(node, True)) for node in _joined(self._root)]
             others = disjunction([self._rows(self._root, False), self._nulls(self._root)])
         except RecursionError:
-            return Condition(Everything(), Everything(), ())
+            return unknown
         return Condition(conjunction(form for _, form in parts), others, tuple(parts))
 
     def _nulls(self, node: _Node) -> Predicate:

@@ -6,8 +6,7 @@ read as those of ``read_dataset`` are, and the query is analysed again over the 
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +45,12 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
     snapshots = {each.name: (each, each.snapshot(versions[each.name])) for each in datasets}
     with _guard, tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
         try:
-            predicates = _Reads(session, snapshots, Path(home)).of(query)
+            aside = _Aside(session)
+            predicates = _Reads(session, aside, snapshots, Path(home)).of(query)
             frames = {
                 name: read_pruned(session, *snapshots[name], disjunction(found)) for name, found in predicates.items()
             }
-            with _views(session, frames):
-                # Not through an attached lake, which would put its own views there.
-                return type(session).sql(session, query)
+            return aside.query(query, frames)
         except (AnalysisException, ParseException) as error:
             raise ValidationError("sql", [Violation("query", error.getMessage() or str(error))]) from error
 
@@ -60,8 +58,15 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
 class _Reads:
     """Which rows of which datasets a query reads."""
 
-    def __init__(self, spark: "SparkSession", snapshots: Mapping[str, tuple[Dataset, Snapshot]], home: Path) -> None:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        aside: "_Aside",
+        snapshots: Mapping[str, tuple[Dataset, Snapshot]],
+        home: Path,
+    ) -> None:
         self._spark = spark
+        self._aside = aside
         self._schemas = {name: pa.schema(map(readable, each.schema)) for name, (_, each) in snapshots.items()}
         self._home = home
         jvm: Any = spark._jvm
@@ -79,11 +84,7 @@ class _Reads:
 
     def of(self, query: str) -> dict[str, list[Predicate]]:
         """Of each dataset that is read, what is asked of its rows, once for each place where it stands."""
-        with _views(self._spark, {name: self._stand_in(name) for name in self._schemas}):
-            session: Any = self._spark._jsparkSession
-            state = session.sessionState()
-            mode = self._spark._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()  # type: ignore[union-attr]
-            plan = state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
+        plan = self._aside.analysed(query, {name: self._stand_in(name) for name in self._schemas})
         if self._is_command(plan):
             message = "is not a query: use spark.sql, with lakelog.spark.attach for what it reads"
             raise ValidationError("sql", [Violation(query[:80], message)])
@@ -139,18 +140,32 @@ class _Reads:
         return self._names.get(place.name) if place is not None and place.parent == self._home else None
 
 
-@contextmanager
-def _views(spark: "SparkSession", frames: "Mapping[str, DataFrame]") -> Iterator[None]:
-    """Gives frames the names of views for a while. What had these names before has them again afterwards."""
-    known = {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
-    before = {name: type(spark).table(spark, quoted(name)) for name in frames if name.lower() in known}
-    try:
-        for name, frame in frames.items():
-            frame.createOrReplaceTempView(quoted(name))
-        yield
-    finally:
-        for name in frames:
-            if name in before:
-                before[name].createOrReplaceTempView(quoted(name))
-            else:
-                spark.catalog.dropTempView(name)
+class _Aside:
+    """A copy of the session, with its settings and views, in which names mean something else for a while.
+
+    In the session itself another thread might find them.
+    """
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm
+        session: Any = spark._jsparkSession
+        self._session = session.cloneSession()
+
+    def analysed(self, query: str, views: "Mapping[str, DataFrame]") -> Any:
+        """The plan of a query over these views. Nothing is executed, also if it is a command."""
+        for name, frame in views.items():
+            self._rows(self._session, frame._jdf.queryExecution().analyzed()).createOrReplaceTempView(quoted(name))
+        state = self._session.sessionState()
+        mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        return state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
+
+    def query(self, query: str, views: "Mapping[str, DataFrame]") -> "DataFrame":
+        """The rows of a query over these views, in the session itself."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        session: Any = self._spark._jsparkSession
+        return DataFrame(self._rows(session, self.analysed(query, views)), self._spark)
+
+    def _rows(self, session: Any, plan: Any) -> Any:
+        return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)

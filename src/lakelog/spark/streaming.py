@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.spark.directories import local_path
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.write import write_dataset
 
@@ -64,7 +65,7 @@ def _batch_writer(
 
 def query_id(checkpoint: str) -> str:
     """The id that a query keeps through restarts, out of its checkpoint."""
-    place = Path(checkpoint.removeprefix("file://")) / "metadata"
+    place = Path(local_path(checkpoint)) / "metadata"
     try:
         return str(json.loads(place.read_text())["id"])
     except (OSError, ValueError, KeyError) as error:

@@ -1,5 +1,6 @@
 """``attach``: a lake's datasets as temporary views, so that Spark's own SQL finds them."""
 
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +10,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import is_connect
-from lakelog.spark.read import read_snapshot
+from lakelog.spark.read import read_snapshot, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,12 +38,13 @@ class Attached:
     def refresh(self) -> None:
         """Moves to the datasets as they are now, all at one moment."""
         with _guard:
-            before, self.versions = self.versions, self._lake.versions()
-            moved = {name for name in self._loaded if self.versions.get(name) != before[name]}
+            before, now = self.versions, self._lake.versions()
+            _check_names(self._spark, now.keys() - before.keys(), _others(self._spark, self))
+            moved = {name for name in self._loaded if now.get(name) != before[name]}
             for name in moved:
                 self._drop(name)
-            _check_names(self._spark, self.versions.keys() - before.keys(), _others(self._spark, self))
-            self.load(moved & self.versions.keys())
+            self.versions = now
+            self.load(moved & now.keys())
 
     def detach(self) -> None:
         """Takes the views away."""
@@ -56,17 +58,26 @@ class Attached:
                 _unhook(self._spark)
 
     def load(self, names: Iterable[str] | None = None) -> None:
-        """Makes views now, by default all of them. Otherwise each is made when a query first mentions its dataset."""
-        for name in self.versions if names is None else names:
-            if name not in self._loaded:
+        """Makes views now, by default all of them. Otherwise each is made when a query first mentions its dataset.
+
+        A view that somebody else has made under a dataset's name since then stays.
+        """
+        missing = [name for name in (self.versions if names is None else names) if name not in self._loaded]
+        taken = _temporary_views(self._spark) if missing else set()
+        for name in missing:
+            if name.lower() not in taken:
                 dataset = self._lake.dataset(name)
                 frame = read_snapshot(self._spark, dataset, dataset.snapshot(self.versions[name]))
                 frame.createOrReplaceTempView(quoted(name))
                 self._loaded.add(name)
 
     def _drop(self, name: str) -> None:
-        self._spark.catalog.dropTempView(name)
+        """Unless somebody has put another view in its place."""
         self._loaded.discard(name)
+        if name.lower() in _temporary_views(self._spark):
+            frame = type(self._spark).table(self._spark, quoted(name))
+            if version_of(frame) == self.versions[name]:
+                self._spark.catalog.dropTempView(name)
 
 
 def attach(spark: "SparkSession", lake: Lake) -> Attached:
@@ -89,13 +100,13 @@ def attach(spark: "SparkSession", lake: Lake) -> Attached:
 def mentioned(names: Iterable[str], text: str) -> list[str]:
     """The names that a text may mean."""
     lowered = text.lower().replace("``", "`")
-    return [name for name in names if name.lower() in lowered]
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", lowered)]
 
 
-def _load_mentioned(spark: "SparkSession", text: Any) -> None:
+def _load_mentioned(spark: "SparkSession", texts: Iterable[Any]) -> None:
     with _guard:
         for lake in _attached.get(spark, []):
-            lake.load(mentioned(lake.versions, str(text)))
+            lake.load(mentioned(lake.versions, "\n".join(map(str, texts))))
 
 
 def _hook(spark: "SparkSession") -> None:
@@ -105,11 +116,12 @@ def _hook(spark: "SparkSession") -> None:
 
 
 def _after_loading(spark: "Callable[[], SparkSession | None]", name: str) -> Callable[..., Any]:
-    def run(text: Any, *arguments: Any, **options: Any) -> Any:
+    def run(*arguments: Any, **options: Any) -> Any:
         session = spark()
         assert session is not None, "whoever calls it has it"
-        _load_mentioned(session, text)
-        return getattr(type(session), name)(session, text, *arguments, **options)
+        # Names may come as parameters, too.
+        _load_mentioned(session, (*arguments, *options.values()))
+        return getattr(type(session), name)(session, *arguments, **options)
 
     return run
 
@@ -129,8 +141,13 @@ def _others(spark: "SparkSession", attached: Attached) -> Mapping[str, str]:
     }
 
 
+def _temporary_views(spark: "SparkSession") -> set[str]:
+    """Their names, without case."""
+    return {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
+
+
 def _check_names(spark: "SparkSession", names: Iterable[str], others: Mapping[str, str]) -> None:
-    views = {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
+    views = _temporary_views(spark)
     problems = [
         Violation(name, f"is a dataset of {others[name.lower()]}, too") for name in names if name.lower() in others
     ]

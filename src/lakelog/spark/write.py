@@ -9,7 +9,14 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import Txn
 from lakelog.dataset import Dataset
-from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationError, VersionConflict, Violation
+from lakelog.errors import (
+    DatasetExistsError,
+    DatasetNotFoundError,
+    SchemaMismatchError,
+    ValidationError,
+    VersionConflict,
+    Violation,
+)
 from lakelog.lake import Lake, definition
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan, plan_overwrite
@@ -157,6 +164,10 @@ def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, op
     snapshot = dataset.snapshot(plan.base_version)
     change = Change(snapshot=snapshot, plan=plan)
     _check_partitioning(options.partition_by, change.metadata)
+    in_part = options.replace_where is not None or options.partition_overwrite_mode == "dynamic"
+    if plan.rewrites and options.mode == "overwrite" and in_part:
+        message = "would become a string, for which all files are written again: append, or overwrite the whole table"
+        raise SchemaMismatchError("schema change", [Violation(path, message) for path in plan.promoted])
     rewritten = None
     if options.replace_where is not None:
         # As this session means it, also when it comes to conflicts.

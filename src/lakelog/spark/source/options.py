@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import lakelog
-from lakelog.errors import ConfigurationError, ValidationError, Violation
+from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.spark.options import WriteOptions
@@ -303,13 +303,3 @@ def _names(text: str) -> list[str]:
     if not all(isinstance(name, str) and name for name in names):
         raise ValueError(text)
     return list(names)
-
-
-def local_path(place: str) -> str:
-    """A directory that Spark names by a path or a URI. Raises ``ConfigurationError`` for one that is elsewhere."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?://[^/]*)?", place)
-    if found is None:
-        return place
-    if found[1] != "file":
-        raise ConfigurationError(f"expected a local directory, got {place!r}")
-    return place[found.end() :]

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.appends import Appends, first_version
+from lakelog.log.appends import Appends, are_partitioned_by, first_version
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.source.budget import Budget
 from lakelog.spark.source.options import FILES_PER_TRIGGER, Door, read_options
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         known = self._snapshot.state.metadata.schema_version
         later = [version for version in files.column("schema_version").to_pylist() if version > known]
-        if later:
+        if later or not are_partitioned_by(files, self._snapshot.state.metadata.partition_columns):
             raise LakelogError(
                 f"the schema of {self._dataset.name!r} was changed after version {self._snapshot.version}, by which "
                 "the stream reads: restart the query, and it goes on from where it is, under the new schema"

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from lakelog.spark.footers import Harvest
 from lakelog.spark.source.files import together, write_rows
 from lakelog.spark.source.job import Job, is_done, plan_job
-from lakelog.spark.source.options import Door, local_path, write_options
+from lakelog.spark.source.options import Door, write_options
 from lakelog.spark.streaming import query_id
 
 if TYPE_CHECKING:
@@ -54,5 +54,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def _with_progress(self, job: Job, batch: int) -> Job:
         """The batch's number goes into the same commit, under the id that the query keeps through restarts."""
-        app = query_id(local_path(self._options.checkpoint or ""))
+        app = query_id(self._options.checkpoint or "")
         return replace(job, options=replace(job.options, txn_app_id=app, txn_version=batch))
