@@ -25,6 +25,7 @@ from lakelog.log.pruning.predicate import (
     Predicate,
     Range,
     Value,
+    holds,
 )
 from lakelog.log.pruning.reader import parse, read_condition
 
@@ -84,32 +85,6 @@ def messages(where: str, timezone: str = "UTC") -> str:
         parse(where, COLUMNS, timezone)
     assert caught.value.subject == "predicate"
     return str(caught.value)
-
-
-def holds(form: Predicate, row: dict[str, Value | None]) -> bool:
-    """Evaluate a normal form over one row, whose values are in the form's own units."""
-    match form:
-        case Everything():
-            return True
-        case Nothing():
-            return False
-        case And(items):
-            return all(holds(item, row) for item in items)
-        case Or(items):
-            return any(holds(item, row) for item in items)
-        case IsNull(column):
-            return row[column] is None
-        case NotNull(column):
-            return row[column] is not None
-        case Differs(column, value):
-            return row[column] is not None and row[column] != value
-        case Range(column, low, low_inclusive, high, high_inclusive):
-            value = row[column]
-            if value is None:
-                return False
-            above_low = low is None or value > low or (low_inclusive and value == low)
-            return above_low and (high is None or value < high or (high_inclusive and value == high))
-    raise AssertionError(form)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -25,11 +25,10 @@ _LOOK = 0.2
 
 @dataclass
 class Show:
-    """Prints, and keeps how long each step took."""
+    """Prints."""
 
     console: Console
     spark: "SparkSession | None" = None
-    seconds: dict[str, float] = field(default_factory=dict)
 
     def chapter(self, title: str) -> None:
         self.console.print(f"\n[bold]{escape(title)}[/bold]")
@@ -52,7 +51,7 @@ class Show:
         start = time.monotonic()
         with self._bar(title):
             yield
-        took = self.seconds[title] = time.monotonic() - start
+        took = time.monotonic() - start
         self.console.print(f"  [green]✓[/green] {escape(title)} [dim]{took:.1f} s[/dim]")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

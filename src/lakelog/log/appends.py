@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.errors import LakelogError, ValidationError, VersionNotFoundError, Violation
+from lakelog.log.reading import TO_READ
 from lakelog.log.snapshot import Changes, milliseconds_of
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset
 
-APPENDED = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
-"""What of a file a stream needs to know."""
+FILES_PER_TRIGGER = 1000
+"""What a stream takes in one batch unless it is told: as Delta does."""
 
 _AT_ONCE = 100
 """Commits that are fetched together."""
@@ -33,7 +34,7 @@ class Appends:
     def snapshot(self, version: int) -> Any:
         """The files of a version, in an order that is always the same."""
         if self._known[0] != version:
-            files = self._dataset.snapshot(version).files(columns=APPENDED)
+            files = self._dataset.snapshot(version).files(columns=TO_READ)
             order = [("version", "ascending"), ("ordinal", "ascending")]
             self._known = version, files.take(pc.sort_indices(files, order))
         return self._known[1]
@@ -44,7 +45,7 @@ class Appends:
             self._known = (-1, None)
             changes = self._dataset.changes(start, min(start + _AT_ONCE - 1, last))
             for version in range(start, changes.to_version + 1):
-                yield version, self._added(changes, version).select(APPENDED)
+                yield version, self._added(changes, version).select(TO_READ)
 
     def _added(self, changes: Changes, version: int) -> Any:
         added, removed = (_rows_of(files, version) for files in (changes.added, changes.removed))

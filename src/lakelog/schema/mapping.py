@@ -152,6 +152,11 @@ def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
     return next((make(*fields) for holds, make in _LISTS if holds(kind)), kind)
 
 
+def readable(field: pa.Field) -> pa.Field:
+    """A field as files are read: they need not say NOT NULL, and what is only the table's matter stays out."""
+    return nullable(without_mapping(field))
+
+
 def loosened(schema: pa.Schema) -> pa.Schema:
     """The schema without any NOT NULL but that of a map's keys."""
     return pa.schema([nullable(field) for field in schema], schema.metadata)

@@ -184,7 +184,4 @@ def is_text(kind: pa.DataType) -> bool:
 
 def _holds_struct(kind: pa.DataType) -> bool:
     """Whether names inside decide, so that equal types may still be put together differently."""
-    return any(
-        pa.types.is_struct(kind.field(index).type) or _holds_struct(kind.field(index).type)
-        for index in range(kind.num_fields if pa.types.is_nested(kind) else 0)
-    ) or bool(pa.types.is_struct(kind))
+    return bool(pa.types.is_struct(kind)) or any(_holds_struct(field.type) for field in children(kind))

@@ -8,10 +8,9 @@ from lakelog.spark.session import session
 
 if TYPE_CHECKING:
     from lakelog.spark.commits import WriteResult
-    from lakelog.spark.feed import read_stream
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.source.registration import register
-    from lakelog.spark.streaming import write_stream
+    from lakelog.spark.streaming import read_stream, write_stream
     from lakelog.spark.views import Attached, attach
     from lakelog.spark.write import write_dataset
 
@@ -33,7 +32,7 @@ _LAZY = {
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
     "read_dataset": "lakelog.spark.read",
-    "read_stream": "lakelog.spark.feed",
+    "read_stream": "lakelog.spark.streaming",
     "register": "lakelog.spark.source.registration",
     "version_of": "lakelog.spark.read",
     "write_dataset": "lakelog.spark.write",

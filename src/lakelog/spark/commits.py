@@ -1,15 +1,17 @@
 """What a write commits, whichever door its files came through."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import Metadata, Protocol
+from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
-from lakelog.lake import Lake
+from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
+from lakelog.lake import Lake, definition
 from lakelog.log.conflicts import Reads, files_in
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
@@ -18,6 +20,7 @@ from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.schema.mapping import loosened
 from lakelog.spark.footers import Harvest
 from lakelog.spark.options import WriteOptions
 
@@ -69,6 +72,39 @@ class Change:
         texts = pc.unique(written.adds.column("partition_values")).to_pylist()
         partitions = tuple(json.loads(text) for text in texts)
         return files_in(files, partitions, self.snapshot.state.metadata), Reads(partitions=partitions)
+
+
+def is_done(lake: Lake, name: str, txn: Txn | None) -> bool:
+    """Whether an application's batch was committed before."""
+    if txn is None:
+        return False
+    try:
+        done = lake.txn_version(name, txn.app_id)
+    except DatasetNotFoundError:
+        return False
+    return done is not None and done >= txn.version
+
+
+def check_partitioning(metadata: TableMetadata, options: WriteOptions, argument: str) -> None:
+    """Refuses a write that names other partition columns than the table has."""
+    asked, has = options.partition_by, metadata.action.partition_columns
+    if asked is not None and [name.lower() for name in asked] != [name.lower() for name in has]:
+        message = f"the table is partitioned by {list(has)}, not by {list(asked)}; leave it out to write to the table"
+        raise ValidationError("write", [Violation(argument, message)])
+
+
+def defined_by(
+    name: str,
+    arriving: pa.Schema,
+    options: WriteOptions,
+    properties: Mapping[str, str] | None = None,
+    mirror: bool | str = True,
+) -> tuple[Protocol, Metadata]:
+    """The table that a first write defines. What is wrong with it is said here, before any file is written."""
+    # Spark says NOT NULL of what happens to be a literal; a table's promise is made explicitly.
+    defined = definition(name, loosened(arriving), options.partition_by or (), properties, mirror)
+    Draft(0, -1, defined, Description(operation_parameters={}, extra={}))
+    return defined
 
 
 def commit_new(

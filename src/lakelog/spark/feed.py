@@ -1,4 +1,4 @@
-"""``read_stream``: a native stream of a table's rows.
+"""What a native stream of a table's rows reads.
 
 Spark's own file source reads a manifest instead of listing a directory; here the manifest grows with the table's
 commits. Files are ordered by their version, which stands where a modification time would. What the stream started with
@@ -22,26 +22,23 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
-from lakelog.errors import DatabaseError, LakelogError, ValidationError, Violation
+from lakelog.errors import DatabaseError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.appends import APPENDED, Appends, are_partitioned_by, first_version
-from lakelog.log.reading import FileGroup
+from lakelog.log.appends import Appends, are_partitioned_by
+from lakelog.log.reading import TO_READ, FileGroup, refuse_deletion_vectors
 from lakelog.log.snapshot import Snapshot
+from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
-from lakelog.spark.directories import NULL_DIRECTORY, local_path
-from lakelog.spark.frames import session_for
-from lakelog.spark.manifest import MANIFEST, OPTIONS, Files, manifest_of, place_of
+from lakelog.spark.checkpoint import planned, taken
+from lakelog.spark.directories import NULL_DIRECTORY
+from lakelog.spark.manifest import MANIFEST, OPTIONS, Files, manifest_of
 from lakelog.spark.partitions import is_instant, partition_values, told_by_directories
-from lakelog.spark.predicates import is_connect
-from lakelog.spark.read import readable, selected
+from lakelog.spark.read import selected
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_FILES_PER_TRIGGER = 1000
 _POLL = 0.5
 """Seconds between two looks at the table's head."""
 
@@ -49,63 +46,6 @@ _AGE = "100000ms"
 """In versions, not in time: how long Spark remembers the files that it has seen. They come in order."""
 
 _STOPPED = "stopped-"
-
-
-def read_stream(
-    lake: Lake,
-    name: str,
-    *,
-    checkpoint: str,
-    starting_version: int | str | None = None,
-    starting_timestamp: "datetime | str | int | None" = None,
-    ignore_deletes: bool = False,
-    skip_change_commits: bool = False,
-    max_files_per_trigger: int | None = None,
-    max_bytes_per_trigger: int | None = None,
-    spark: "SparkSession | None" = None,
-) -> "DataFrame":
-    """A stream of a dataset's rows: those that it has, then those that each commit appends.
-
-    ``checkpoint`` is that of the query which reads the stream: the place where the stream began is kept there, and a
-    restart goes on from it. With ``starting_version`` or ``starting_timestamp`` the stream begins with that commit;
-    with ``starting_version="latest"`` with the next one.
-
-    A commit that removes or replaces rows stops the query, unless ``skip_change_commits`` leaves all such commits out,
-    or ``ignore_deletes`` those that only remove. Compactions are not seen. A change of columns stops the query, too:
-    call this again, and it goes on under the new schema.
-    """
-    session = session_for(spark)
-    problems = []
-    if is_connect(session):
-        problems.append(Violation("spark", "Spark Connect has no access to the driver's files: use format('lakelog')"))
-    if max_files_per_trigger is not None and max_bytes_per_trigger is not None:
-        problems.append(Violation("max_files_per_trigger", "give it, or max_bytes_per_trigger, not both"))
-    if starting_version is not None and starting_timestamp is not None:
-        problems.append(Violation("starting_version", "give it, or starting_timestamp, not both"))
-    problems += [
-        Violation(each, f"expected a positive integer, got {value!r}")
-        for each, value in (
-            ("max_files_per_trigger", max_files_per_trigger),
-            ("max_bytes_per_trigger", max_bytes_per_trigger),
-        )
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
-    ]
-    dataset = lake.dataset(name)
-    if "://" in dataset.location:
-        problems.append(Violation("location", f"only local files can be read as a stream so far: {dataset.location}"))
-    if problems:
-        raise ValidationError("read_stream", problems)
-    appends = Appends(dataset, ignore_deletes=ignore_deletes, skip_change_commits=skip_change_commits)
-    feed = Feed(lake, dataset, appends, Path(local_path(checkpoint)))
-    with _Keeper.instead(feed) as keeper:
-        feed.begin(lambda: first_version(dataset, starting_version, starting_timestamp))
-        feed.sync()
-        feed.forget_stop()
-    threading.Thread(target=keeper.run, args=(session,), name=f"lakelog-feed-{name}", daemon=True).start()
-    limit = {"maxFilesPerTrigger": str(max_files_per_trigger or _FILES_PER_TRIGGER)}
-    if max_bytes_per_trigger is not None:
-        limit = {"maxBytesPerTrigger": str(max_bytes_per_trigger)}
-    return feed.frame(session, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +79,7 @@ class Feed:
         place = self.directory / "start.json"
         if place.exists():
             self._start = Start(**json.loads(place.read_text()))
-            self._check_there(_planned(self._checkpoint, self._dataset.location))
+            self._check_there(planned(self._checkpoint, self._dataset.location))
             return
         if (self._checkpoint / "metadata").exists():
             raise LakelogError(
@@ -193,11 +133,11 @@ class Feed:
     def _files(self, head: int) -> Iterator[Any]:
         """The files that the query has not taken yet, and those of the last version that it took some of."""
         assert self._start is not None, "begin comes first"
-        taken = _taken(self._checkpoint, self._dataset.location)
-        if self._start.snapshot is not None and taken <= self._start.snapshot:
+        last = taken(self._checkpoint, self._dataset.location)
+        if self._start.snapshot is not None and last <= self._start.snapshot:
             files = self._appends.snapshot(self._start.snapshot)
-            yield self._checked(files.filter(pc.greater_equal(files.column("version"), taken)))
-        for _, files in self._appends.commits(max(self._start.first, taken), head):
+            yield self._checked(files.filter(pc.greater_equal(files.column("version"), last)))
+        for _, files in self._appends.commits(max(self._start.first, last), head):
             if files.num_rows:
                 yield self._checked(files)
 
@@ -217,8 +157,7 @@ class Feed:
     def _checked(self, files: Any) -> Any:
         """The files, if the stream can give their rows. Raises ``LakelogError``."""
         name = self._dataset.name
-        if files.column("deletion_vector").null_count < files.num_rows:
-            raise LakelogError(f"a file of {name!r} has a deletion vector, which cannot be read yet; rewrite the file")
+        refuse_deletion_vectors(files, repr(name))
         newest = pc.max(files.column("schema_version")).as_py() or 0
         if newest > self._snapshot.state.metadata.schema_version and not self._reads_alike(self._dataset.snapshot()):
             raise LakelogError(f"the columns of {name!r} were changed: start the query again, and it goes on")
@@ -270,10 +209,10 @@ class Feed:
         _replace(directory / "0", content)
 
 
-class _Keeper:
+class Keeper:
     """Looks after a feed as long as there are a lake and a Spark, and nobody else does it."""
 
-    _all: ClassVar[dict[Path, "_Keeper"]] = {}
+    _all: ClassVar[dict[Path, "Keeper"]] = {}
     _guard = threading.Lock()
 
     def __init__(self, feed: Feed) -> None:
@@ -283,7 +222,7 @@ class _Keeper:
 
     @classmethod
     @contextmanager
-    def instead(cls, feed: Feed) -> "Iterator[_Keeper]":
+    def instead(cls, feed: Feed) -> "Iterator[Keeper]":
         """A new one. Whoever looked after the feed for an earlier query pauses, and ends if nothing is wrong."""
         keeper = cls(feed)
         with cls._guard:
@@ -330,7 +269,7 @@ class _Keeper:
 def _native_group(snapshot: Snapshot) -> FileGroup:
     """How files of the table's own schema are read."""
     metadata = snapshot.state.metadata
-    nothing = snapshot.files(columns=APPENDED).slice(0, 0)
+    nothing = snapshot.files(columns=TO_READ).slice(0, 0)
     return snapshot.file_groups_as(metadata.schema, metadata.physical, nothing)[0]
 
 
@@ -344,54 +283,6 @@ def _partition_text(field: pa.Field, place: int) -> "Column":
 
 def _decoded(text: "Column") -> "Column":
     return F.url_decode(F.replace(text, F.lit("+"), F.lit("%2B")))
-
-
-def _taken(checkpoint: Path, location: str) -> int:
-    """The last version that the query has taken files of, by the log that Spark keeps of that."""
-    found = []
-    for _, entries in _logs(checkpoint):
-        ours = [entry for entry in entries if _is_below(location, entry)]
-        # One that has taken nothing yet may be another source of the same table.
-        if ours or not entries:
-            found.append(max((int(entry["timestamp"]) for entry in ours), default=-1))
-    return min(found, default=-1)
-
-
-def _planned(checkpoint: Path, location: str) -> list[str]:
-    """Files of a batch that Spark has begun and not finished, so that it will read them again."""
-    begun, done = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
-    if max(begun, default=-1) <= max(done, default=-1):
-        return []
-    return [
-        place_of(entry["path"])
-        for number, entries in _logs(checkpoint)
-        for entry in entries
-        if _is_below(location, entry) and int(entry["batchId"]) == number
-    ]
-
-
-def _logs(checkpoint: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """For each source of the query the last log of the files that it took, with its number."""
-    for source in checkpoint.glob("sources/*"):
-        number = max(_numbers(source), default=-1)
-        newest = [path for path in (source / str(number), source / f"{number}.compact") if path.exists()]
-        lines = newest[-1].read_text().splitlines()[1:] if newest else []
-        try:
-            yield number, [json.loads(line) for line in lines]
-        except ValueError:  # of a source that is not one of files
-            continue
-
-
-def _numbers(directory: Path) -> list[int]:
-    if not directory.is_dir():
-        return []
-    found = (re.fullmatch(r"([0-9]+)(?:\.compact)?", path.name) for path in directory.iterdir())
-    return [int(match[1]) for match in found if match]
-
-
-def _is_below(location: str, entry: Any) -> bool:
-    """Whether an entry of a log is a file of the table."""
-    return isinstance(entry, dict) and "path" in entry and place_of(entry["path"]).startswith(f"{location}/")
 
 
 def _replace(place: Path, content: bytes) -> None:

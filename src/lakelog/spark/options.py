@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from lakelog.actions import Txn
 from lakelog.errors import Violation
 
+STREAM_RETRIES = 10
+"""How often a lost race is tried again where nobody stands by who could do it."""
+
 _MODES = ("append", "overwrite", "error", "ignore")
 
 

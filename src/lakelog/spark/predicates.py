@@ -33,7 +33,7 @@ from lakelog.log.pruning.predicate import (
 )
 from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
-from lakelog.schema.mapping import nullable, without_mapping
+from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.spans import TIMES, Term, is_storable, span_of
 
@@ -84,7 +84,7 @@ def empty_frame(spark: "SparkSession", schema: pa.Schema) -> "DataFrame":
         frame = _empty.pop(key, None)
         if frame is None:
             # Nothing is below it in which Spark could find a column that the table does not have.
-            fields = [nullable(without_mapping(field)) for field in schema]
+            fields = map(readable, schema)
             frame = spark.createDataFrame([], to_spark(pa.schema(fields).remove_metadata()))
         _empty[key] = frame
         while len(_empty) > _REMEMBERED:

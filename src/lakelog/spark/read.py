@@ -14,13 +14,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
-from lakelog.errors import LakelogError, ValidationError, Violation
+from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Everything, Predicate
-from lakelog.log.reading import FileGroup
+from lakelog.log.reading import TO_READ, FileGroup, refuse_deletion_vectors
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Snapshot
-from lakelog.schema.mapping import nullable, without_mapping
+from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import columns as converted
@@ -33,7 +33,6 @@ from lakelog.spark.predicates import condition_of, empty_frame, is_connect, pred
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_NEEDED = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
 _FEW_TUPLES = 16
 """Partitions that are read one by one where directories do not tell them; more are joined by the files' names."""
 
@@ -92,15 +91,13 @@ def read_snapshot(
 
 def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
     """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads."""
-    frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=_NEEDED))
+    frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=TO_READ))
     return frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
 
 
 def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
     """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
-    if files.column("deletion_vector").null_count < files.num_rows:
-        path = files.filter(files.column("deletion_vector").is_valid()).column("path")[0].as_py()
-        raise LakelogError(f"{snapshot}: {path!r} has a deletion vector, which cannot be read yet; rewrite the file")
+    refuse_deletion_vectors(files, repr(snapshot))
     if files.num_rows == 0:
         return _described(empty_frame(spark, snapshot.schema), snapshot.schema)
     metadata = snapshot.state.metadata
@@ -263,8 +260,3 @@ def _parsed(field: pa.Field, values: Values, index: int) -> pa.DataType:
     plain = _PLAIN.get(field.type)
     texts = [text for row in values if (text := row[index]) is not None]
     return field.type if plain is not None and all(map(plain.fullmatch, texts)) else pa.string()
-
-
-def readable(field: pa.Field) -> pa.Field:
-    """The field as files are read: they need not say NOT NULL, and what is only the table's matter stays out."""
-    return nullable(without_mapping(field))

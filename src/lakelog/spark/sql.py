@@ -5,7 +5,6 @@ read as those of ``read_dataset`` are, and the query is analysed again over the 
 """
 
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +17,18 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
 from lakelog.log.snapshot import Snapshot
+from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import MANIFEST
 from lakelog.spark.predicates import filter_predicate, is_connect
-from lakelog.spark.read import read_pruned, readable
+from lakelog.spark.read import read_pruned
 from lakelog.spark.views import mentioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_guard = threading.Lock()
 _ROUNDS = 3
 """How often conditions are pushed down: what one round infers from a join, the next one pushes on."""
 
@@ -43,7 +42,7 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
     versions = lake.versions()
     datasets = [lake.dataset(name) for name in mentioned(versions, query)]
     snapshots = {each.name: (each, each.snapshot(versions[each.name])) for each in datasets}
-    with _guard, tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
+    with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
         try:
             aside = _Aside(session)
             predicates = _Reads(session, aside, snapshots, Path(home)).of(query)

@@ -1,22 +1,85 @@
-"""A stream into a dataset: each batch is one commit, and a batch that comes again changes nothing."""
+"""Streams into a dataset and out of one. Each row arrives once."""
 
-import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakelog.errors import LakelogError, ValidationError, Violation
+from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.log.appends import FILES_PER_TRIGGER, Appends, first_version
+from lakelog.spark.checkpoint import query_id
 from lakelog.spark.directories import local_path
+from lakelog.spark.feed import Feed, Keeper
+from lakelog.spark.frames import session_for
+from lakelog.spark.options import STREAM_RETRIES
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.write import write_dataset
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_RETRIES = 10
 _TAKEN = ("txn_app_id", "txn_version", "base_version", "spark")
+
+
+def read_stream(
+    lake: Lake,
+    name: str,
+    *,
+    checkpoint: str,
+    starting_version: int | str | None = None,
+    starting_timestamp: "datetime | str | int | None" = None,
+    ignore_deletes: bool = False,
+    skip_change_commits: bool = False,
+    max_files_per_trigger: int | None = None,
+    max_bytes_per_trigger: int | None = None,
+    spark: "SparkSession | None" = None,
+) -> "DataFrame":
+    """A stream of a dataset's rows: those that it has, then those that each commit appends.
+
+    ``checkpoint`` is that of the query which reads the stream: the place where the stream began is kept there, and a
+    restart goes on from it. With ``starting_version`` or ``starting_timestamp`` the stream begins with that commit;
+    with ``starting_version="latest"`` with the next one.
+
+    A commit that removes or replaces rows stops the query, unless ``skip_change_commits`` leaves all such commits out,
+    or ``ignore_deletes`` those that only remove. Compactions are not seen. A change of columns stops the query, too:
+    call this again, and it goes on under the new schema.
+    """
+    session = session_for(spark)
+    problems = []
+    if is_connect(session):
+        problems.append(Violation("spark", "Spark Connect has no access to the driver's files: use format('lakelog')"))
+    if max_files_per_trigger is not None and max_bytes_per_trigger is not None:
+        problems.append(Violation("max_files_per_trigger", "give it, or max_bytes_per_trigger, not both"))
+    if starting_version is not None and starting_timestamp is not None:
+        problems.append(Violation("starting_version", "give it, or starting_timestamp, not both"))
+    problems += [
+        Violation(each, f"expected a positive integer, got {value!r}")
+        for each, value in (
+            ("max_files_per_trigger", max_files_per_trigger),
+            ("max_bytes_per_trigger", max_bytes_per_trigger),
+        )
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]
+    dataset = lake.dataset(name)
+    if "://" in dataset.location:
+        problems.append(Violation("location", f"only local files can be read as a stream so far: {dataset.location}"))
+    if problems:
+        raise ValidationError("read_stream", problems)
+    appends = Appends(dataset, ignore_deletes=ignore_deletes, skip_change_commits=skip_change_commits)
+    feed = Feed(lake, dataset, appends, Path(local_path(checkpoint)))
+    with Keeper.instead(feed) as keeper:
+        feed.begin(lambda: first_version(dataset, starting_version, starting_timestamp))
+        feed.sync()
+        feed.forget_stop()
+    threading.Thread(target=keeper.run, args=(session,), name=f"lakelog-feed-{name}", daemon=True).start()
+    limit = {"maxFilesPerTrigger": str(max_files_per_trigger or FILES_PER_TRIGGER)}
+    if max_bytes_per_trigger is not None:
+        limit = {"maxBytesPerTrigger": str(max_bytes_per_trigger)}
+    return feed.frame(session, limit)
 
 
 def write_stream(
@@ -50,7 +113,7 @@ def write_stream(
     if query_name is not None:
         writer = writer.queryName(query_name)
     writer = writer.trigger(**(trigger or {"processingTime": "0 seconds"}))
-    return writer.foreachBatch(_batch_writer(lake, name, checkpoint, {"retries": _RETRIES, **options})).start()
+    return writer.foreachBatch(_batch_writer(lake, name, checkpoint, {"retries": STREAM_RETRIES, **options})).start()
 
 
 def _batch_writer(
@@ -61,12 +124,3 @@ def _batch_writer(
         write_dataset(lake, name, batch, txn_app_id=app, txn_version=number, **options)
 
     return write
-
-
-def query_id(checkpoint: str) -> str:
-    """The id that a query keeps through restarts, out of its checkpoint."""
-    place = Path(local_path(checkpoint)) / "metadata"
-    try:
-        return str(json.loads(place.read_text())["id"])
-    except (OSError, ValueError, KeyError) as error:
-        raise LakelogError(f"cannot read the query's id from {place}: {error}") from error

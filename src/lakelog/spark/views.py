@@ -2,7 +2,6 @@
 
 import re
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _guard = threading.RLock()
-_attached: "weakref.WeakKeyDictionary[SparkSession, list[Attached]]" = weakref.WeakKeyDictionary()
+_attached: "dict[SparkSession, list[Attached]]" = {}
 
 
 class Attached:
@@ -55,6 +54,7 @@ class Attached:
             if self in lakes:
                 lakes.remove(self)
             if not lakes:
+                _attached.pop(self._spark, None)
                 _unhook(self._spark)
 
     def load(self, names: Iterable[str] | None = None) -> None:
@@ -112,16 +112,14 @@ def _load_mentioned(spark: "SparkSession", texts: Iterable[Any]) -> None:
 def _hook(spark: "SparkSession") -> None:
     """Spark asks nobody for a view that it does not find, so the question is put before its own methods."""
     for method in (spark.sql, spark.table):
-        setattr(spark, method.__name__, _after_loading(weakref.ref(spark), method.__name__))
+        setattr(spark, method.__name__, _after_loading(spark, method))
 
 
-def _after_loading(spark: "Callable[[], SparkSession | None]", name: str) -> Callable[..., Any]:
+def _after_loading(spark: "SparkSession", method: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
-        session = spark()
-        assert session is not None, "whoever calls it has it"
         # Names may come as parameters, too.
-        _load_mentioned(session, (*arguments, *options.values()))
-        return getattr(type(session), name)(session, *arguments, **options)
+        _load_mentioned(spark, (*arguments, *options.values()))
+        return method(*arguments, **options)
 
     return run
 

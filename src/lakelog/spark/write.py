@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakelog.actions import Txn
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     DatasetExistsError,
@@ -17,14 +16,21 @@ from lakelog.errors import (
     VersionConflict,
     Violation,
 )
-from lakelog.lake import Lake, definition
-from lakelog.log.draft import Description, Draft
+from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.state import TableMetadata
-from lakelog.schema.mapping import loosened, physical_name
+from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
 from lakelog.schema.spark import from_spark
-from lakelog.spark.commits import Change, WriteResult, commit_change, commit_new
+from lakelog.spark.commits import (
+    Change,
+    WriteResult,
+    check_partitioning,
+    commit_change,
+    commit_new,
+    defined_by,
+    is_done,
+)
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import frame_of
@@ -112,7 +118,7 @@ def write_dataset(
             dataset = lake.dataset(name)
     if options.mode == "error":
         raise DatasetExistsError(f"there is already a dataset {name!r}: append to it, or overwrite it")
-    if options.mode == "ignore" or _is_done(lake, name, options.txn):
+    if options.mode == "ignore" or is_done(lake, name, options.txn):
         return WriteResult(version=dataset.version, files=0, rows=0, skipped=True)
     head = dataset.version
     if base_version is not None and base_version != head:
@@ -130,12 +136,6 @@ def write_dataset(
     return _write(lake, dataset, frame, plan, options)
 
 
-def _is_done(lake: Lake, name: str, txn: Txn | None) -> bool:
-    """Whether an application's batch was committed before."""
-    done = None if txn is None else lake.txn_version(name, txn.app_id)
-    return txn is not None and done is not None and done >= txn.version
-
-
 def _create(
     lake: Lake,
     name: str,
@@ -146,11 +146,8 @@ def _create(
 ) -> WriteResult:
     """The table and its first rows, all of it in version 0."""
     arriving = from_spark(frame.schema)
-    # Spark says NOT NULL of what happens to be a literal; a table's promise is made explicitly.
-    defined = definition(name, loosened(arriving), options.partition_by or (), properties, mirror)
+    defined = defined_by(name, arriving, options, properties, mirror)
     described = TableMetadata(0, defined[1], 0)
-    # What is wrong with it is said before the first file is written.
-    Draft(0, -1, defined, Description(operation_parameters={}, extra={}))
     target = Target(
         location=lake.new_location(name),
         metadata=described,
@@ -163,7 +160,7 @@ def _create(
 def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, options: WriteOptions) -> WriteResult:
     snapshot = dataset.snapshot(plan.base_version)
     change = Change(snapshot=snapshot, plan=plan)
-    _check_partitioning(options.partition_by, change.metadata)
+    check_partitioning(change.metadata, options, "partition_by")
     in_part = options.replace_where is not None or options.partition_overwrite_mode == "dynamic"
     if plan.rewrites and options.mode == "overwrite" and in_part:
         message = "would become a string, for which all files are written again: append, or overwrite the whole table"
@@ -201,10 +198,3 @@ def _kept(
     sources = [F.col(quoted(name)) for name in kept.columns]
     old, new = list(change.snapshot.schema), list(change.plan.schema)
     return kept.select(*column_expressions(project(old, new, physical_name), sources))
-
-
-def _check_partitioning(asked: Sequence[str] | None, metadata: TableMetadata) -> None:
-    has = metadata.action.partition_columns
-    if asked is not None and [name.lower() for name in asked] != [name.lower() for name in has]:
-        message = f"the table is partitioned by {list(has)}, not by {list(asked)}; leave it out to write to the table"
-        raise ValidationError("write", [Violation("partition_by", message)])

@@ -4,9 +4,9 @@ It has no NOT, and is conservative: it holds for every row for which Spark finds
 more, so that a file may be left out as soon as its bounds say that no row satisfies the form.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lakelog.log.pruning.literals import Span, Value
 
@@ -88,6 +88,34 @@ def columns_in(predicate: Predicate) -> set[str]:
     if isinstance(predicate, And | Or):
         return set().union(*map(columns_in, predicate.items))
     return set() if isinstance(predicate, Everything | Nothing) else {predicate.column}
+
+
+def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
+    """Whether a row satisfies the form. Times are microseconds and booleans numbers, as in the form."""
+    match predicate:
+        case Everything():
+            return True
+        case Nothing():
+            return False
+        case And(items):
+            return all(holds(item, row) for item in items)
+        case Or(items):
+            return any(holds(item, row) for item in items)
+        case IsNull(column):
+            return row[column] is None
+        case NotNull(column):
+            return row[column] is not None
+        case Differs(column, value):
+            return row[column] is not None and row[column] != value
+        case Range():
+            return _lies_in(row[predicate.column], predicate)
+
+
+def _lies_in(value: Any, found: Range) -> bool:
+    if value is None:
+        return False
+    above = found.low is None or value > found.low or (found.low_inclusive and value == found.low)
+    return above and (found.high is None or value < found.high or (found.high_inclusive and value == found.high))
 
 
 OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}

@@ -2,7 +2,6 @@
 
 import shutil
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +12,13 @@ from lakelog.errors import (
     CommitOutcomeUnknown,
     DatasetNotFoundError,
     LakelogError,
-    ValidationError,
-    Violation,
 )
-from lakelog.lake import Lake, definition
-from lakelog.log.draft import Description, Draft
+from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.state import TableMetadata
-from lakelog.schema.mapping import loosened
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark
-from lakelog.spark.commits import Change, commit_change, commit_new
+from lakelog.spark.commits import Change, check_partitioning, commit_change, commit_new, defined_by, is_done
 from lakelog.spark.directories import WRITE
 from lakelog.spark.footers import Harvest
 from lakelog.spark.options import WriteOptions
@@ -82,18 +77,6 @@ class Job:
         commit_change(lake, dataset, change, written, self.options)
 
 
-def is_done(lake: Lake, table: str, options: WriteOptions) -> bool:
-    """Whether an application's batch was committed before."""
-    txn = options.txn
-    if txn is None:
-        return False
-    try:
-        done = lake.txn_version(table, txn.app_id)
-    except DatasetNotFoundError:
-        return False
-    return done is not None and done >= txn.version
-
-
 def plan_job(options: SinkOptions, schema: "StructType") -> Job:
     """Everything that can be refused is refused here, before any file exists."""
     with options.place.connect(create=True) as lake:
@@ -110,9 +93,7 @@ def plan_job(options: SinkOptions, schema: "StructType") -> Job:
 
 def _new_table(lake: Lake, options: SinkOptions, schema: "StructType") -> Job:
     arriving = normalize(from_spark(schema))
-    # Spark says NOT NULL of what happens to be a literal; a table's promise is made explicitly.
-    defined = definition(options.place.table, loosened(arriving), options.write.partition_by or ())
-    Draft(0, -1, defined, Description(operation_parameters={}, extra={}))
+    defined = defined_by(options.place.table, arriving, options.write)
     metadata = TableMetadata(0, defined[1], 0)
     plan = WritePlan(
         base_version=-1,
@@ -142,7 +123,7 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
     else:
         plan = dataset.plan_write(schema, schema_merge=options.merge_schema, version=snapshot.version)
     change = Change(snapshot=snapshot, plan=plan)
-    _check_partitioning(write.partition_by, change.metadata)
+    check_partitioning(change.metadata, write, "partitionColumns")
     return Job(
         place=options.place,
         options=write,
@@ -152,16 +133,9 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
         directory=_directory(),
         table_id=dataset.id,
         replaced=None if write.replace_where is None else replaced(snapshot, write.replace_where),
-        skipped=is_done(lake, options.place.table, write),
+        skipped=is_done(lake, options.place.table, write.txn),
     )
 
 
 def _directory() -> str:
     return f"{WRITE}={uuid.uuid4().hex}"
-
-
-def _check_partitioning(asked: Sequence[str] | None, metadata: TableMetadata) -> None:
-    has = metadata.action.partition_columns
-    if asked is not None and [name.lower() for name in asked] != [name.lower() for name in has]:
-        message = f"the table is partitioned by {list(has)}, not by {list(asked)}; leave it out to write to the table"
-        raise ValidationError("write", [Violation("partitionColumns", message)])

@@ -13,13 +13,7 @@ import lakelog
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.snapshot import milliseconds_of
-from lakelog.spark.options import WriteOptions
-
-RETRIES = 10
-"""How often a lost race is tried again: nobody stands by who could do it."""
-
-FILES_PER_TRIGGER = 1000
-"""As in Delta."""
+from lakelog.spark.options import STREAM_RETRIES, WriteOptions
 
 
 class Door(Enum):
@@ -147,7 +141,7 @@ def write_options(options: Mapping[str, str], overwrite: bool, door: Door) -> Si
         partition_overwrite_mode=(given.text("partitionOverwriteMode") or "static").lower(),
         replace_where=given.text("replaceWhere"),
         overwrite_schema=given.flag("overwriteSchema"),
-        retries=RETRIES,
+        retries=STREAM_RETRIES,
         txn_app_id=given.text("txnAppId"),
         txn_version=given.number("txnVersion", 0),
         user_metadata=given.text("userMetadata"),

@@ -8,7 +8,7 @@ import pyarrow as pa
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError
 from lakelog.lake import Lake
-from lakelog.schema.mapping import nullable, without_mapping
+from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.source.options import Place, ReadOptions
 
@@ -35,12 +35,7 @@ def pin(options: ReadOptions) -> Pin:
     with options.place.connect(create=False) as lake:
         dataset = lake.dataset(options.place.table)
         snapshot = dataset.snapshot(options.version, options.timestamp)
-        return Pin(table_id=dataset.id, version=snapshot.version, schema=readable(snapshot.schema))
-
-
-def readable(schema: pa.Schema) -> pa.Schema:
-    """The schema as rows are read: nullable, and without what is only the table's own matter."""
-    return pa.schema([nullable(without_mapping(field)) for field in schema])
+        return Pin(table_id=dataset.id, version=snapshot.version, schema=pa.schema(map(readable, snapshot.schema)))
 
 
 def pinned_dataset(lake: Lake, place: Place, table_id: int | None) -> Dataset:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lakelog.log.reading import TO_READ
 from lakelog.spark.source.options import Door, read_options
 from lakelog.spark.source.pin import Pin, pinned_dataset
 from lakelog.spark.source.rows import FilesToRead, read_rows
-from lakelog.spark.source.scan import NEEDED, check_schema, tasks
+from lakelog.spark.source.scan import check_schema, tasks
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,7 +36,7 @@ class BatchReader(DataSourceReader):
                 check_schema(snapshot.schema, self._schema)
             else:
                 snapshot = dataset.snapshot(pin.version)
-            return list(tasks(snapshot, dataset.location, snapshot.files(columns=NEEDED), self._schema))
+            return list(tasks(snapshot, dataset.location, snapshot.files(columns=TO_READ), self._schema))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Where there is nothing to read, Spark asks for that.

@@ -11,18 +11,7 @@ import pyarrow.compute as pc
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.log.pruning.literals import DAY, Value
-from lakelog.log.pruning.predicate import (
-    And,
-    Condition,
-    Differs,
-    Everything,
-    IsNull,
-    Nothing,
-    NotNull,
-    Or,
-    Predicate,
-    Range,
-)
+from lakelog.log.pruning.predicate import Condition, holds
 from lakelog.log.pruning.reader import read_condition
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
@@ -84,38 +73,11 @@ def replaced(snapshot: Snapshot, text: str) -> Replaced:
 
 def _matches(condition: Condition, values: Mapping[str, Value | None], text: str) -> bool:
     """Whether the condition is TRUE. Raises if these values do not say."""
-    if not _holds(condition.rows, values):
+    if not holds(condition.rows, values):
         return False
-    if _holds(condition.others, values):
+    if holds(condition.others, values):
         raise _refused(text, f"the partition {dict(values)} may match, or not")
     return True
-
-
-def _holds(predicate: Predicate, values: Mapping[str, Any]) -> bool:
-    match predicate:
-        case Everything():
-            return True
-        case Nothing():
-            return False
-        case And(items):
-            return all(_holds(item, values) for item in items)
-        case Or(items):
-            return any(_holds(item, values) for item in items)
-        case IsNull(column):
-            return values[column] is None
-        case NotNull(column):
-            return values[column] is not None
-        case Differs(column, value):
-            return values[column] is not None and values[column] != value
-        case Range():
-            return _lies_in(values[predicate.column], predicate)
-
-
-def _lies_in(value: Any, found: Range) -> bool:
-    if value is None:
-        return False
-    above = found.low is None or value > found.low or (found.low_inclusive and value == found.low)
-    return above and (found.high is None or value < found.high or (found.high_inclusive and value == found.high))
 
 
 def _comparable(

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakelog.errors import LakelogError, ValidationError, Violation
-from lakelog.log.reading import FileGroup
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.reading import FileGroup, refuse_deletion_vectors
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
-from lakelog.schema.mapping import loosened
+from lakelog.schema.mapping import loosened, readable
 from lakelog.schema.projection import composed, project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.manifest import Files
 from lakelog.spark.partitions import partition_values
-from lakelog.spark.source.pin import readable
 from lakelog.spark.source.rows import DataFile, FilesToRead
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-NEEDED = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
 _LARGEST_TASK = 128 << 20
 _SMALLEST_TASK = 8 << 20
 _OPENING = 4 << 20
@@ -31,7 +29,7 @@ _OPENING = 4 << 20
 
 def check_schema(table: pa.Schema, told: "StructType") -> None:
     """Whether the table's rows can be given under a schema that the caller names: columns of it, as they are."""
-    columns = {field.name.lower(): field.type for field in readable(table)}
+    columns = {field.name.lower(): field.type for field in map(readable, table)}
     problems = []
     asked = from_spark(told)
     for field, loose in zip(asked, loosened(asked), strict=True):
@@ -49,9 +47,7 @@ def check_schema(table: pa.Schema, told: "StructType") -> None:
 
 def tasks(snapshot: Snapshot, location: str, files: Any, told: "StructType") -> list[FilesToRead]:
     """The work of reading these files under the schema that Spark was told, cut into tasks."""
-    if files.column("deletion_vector").null_count < files.num_rows:
-        path = files.filter(files.column("deletion_vector").is_valid()).column("path")[0].as_py()
-        raise LakelogError(f"{snapshot}: {path!r} has a deletion vector, which cannot be read yet; rewrite the file")
+    refuse_deletion_vectors(files, repr(snapshot))
     metadata = snapshot.state.metadata
     target = project(list(metadata.schema), list(to_arrow_schema(told, timezone="UTC")))
     largest = _largest_task(files)

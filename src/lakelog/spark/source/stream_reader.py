@@ -11,10 +11,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.appends import Appends, are_partitioned_by, first_version
+from lakelog.log.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.source.budget import Budget
-from lakelog.spark.source.options import FILES_PER_TRIGGER, Door, read_options
+from lakelog.spark.source.options import Door, read_options
 from lakelog.spark.source.pin import Pin, pinned_dataset
 from lakelog.spark.source.rows import FilesToRead, read_rows
 from lakelog.spark.source.scan import check_schema, tasks

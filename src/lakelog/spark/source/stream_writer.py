@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from lakelog.spark.checkpoint import query_id
+from lakelog.spark.commits import is_done
 from lakelog.spark.footers import Harvest
 from lakelog.spark.source.files import together, write_rows
-from lakelog.spark.source.job import Job, is_done, plan_job
+from lakelog.spark.source.job import Job, plan_job
 from lakelog.spark.source.options import Door, write_options
-from lakelog.spark.streaming import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,7 +40,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         tasks = [message for message in messages if isinstance(message, WrittenInBatch)]
         job = self._with_progress(tasks[0].job if tasks else self._job, batchId)
         with job.place.connect(create=True) as lake:
-            done = is_done(lake, job.place.table, job.options)
+            done = is_done(lake, job.place.table, job.options.txn)
         if done:
             job.discard()
         else:
