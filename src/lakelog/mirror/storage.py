@@ -1,0 +1,270 @@
+"""The files of a table's ``_delta_log``, wherever the table lies: on a local disk or in an object store.
+
+What the mirror needs of a place is small: to list, to read, and to create a file whole or not at all and only if there
+is none. Every object store has that by now, but pyarrow's file systems do not pass it on; obstore does.
+"""
+
+import errno
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from lakelog.errors import ConfigurationError
+from lakelog.log.validation.paths import LOG_DIRECTORY
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogFile:
+    """A file of a log. ``modified`` is in milliseconds since 1970."""
+
+    name: str
+    size: int
+    modified: int
+
+
+class LogStore(ABC):
+    """The files of one log, by their names below it. Errors of the place are ``OSError``."""
+
+    place: str
+    """The log's own path or address, for people."""
+
+    @abstractmethod
+    def files(self, start: str = "") -> list[LogFile]:
+        """The files directly in the log from a name on, by name. None if there is no log."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """A file's content. Raises ``FileNotFoundError``."""
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """A file as pyarrow reads it. Raises ``FileNotFoundError``."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
+        """Makes a file, durably, whole or not at all. False if there is one of that name, which stays as it is.
+
+        ``modified`` becomes its time, where files can be given one.
+        """
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, modified: int | None = None) -> None:
+        """Makes a file or takes another one's place, so that readers find the one or the other."""
+
+    @abstractmethod
+    def move(self, name: str, new_name: str) -> None: ...
+
+
+def log_store(location: str) -> LogStore:
+    """The log of a table. Nothing is opened yet."""
+    uri = urlsplit(location)
+    if "://" not in location:
+        return LocalStore(Path(location) / LOG_DIRECTORY)
+    if uri.scheme == "file":
+        return LocalStore(Path(unquote(uri.path)) / LOG_DIRECTORY)
+    return ObjectStore(f"{location}/{LOG_DIRECTORY}")
+
+
+class LocalStore(LogStore):
+    """A log on a local disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.place = str(directory)
+
+    def files(self, start: str = "") -> list[LogFile]:
+        found = []
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory) as entries:
+            for entry in entries:
+                if entry.name >= start and entry.is_file():
+                    status = entry.stat()
+                    found.append(LogFile(entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
+        return sorted(found)
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(f"{self.place}/{name}")  # noqa: PTH110 - on the way of every commit
+
+    def read(self, name: str) -> bytes:
+        return (self._directory / name).read_bytes()
+
+    def open(self, name: str) -> Any:
+        return pa.OSFile(str(self._directory / name), "rb")
+
+    def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
+        target = f"{self.place}/{name}"
+        if self.exists(name):
+            return False
+        temporary = self._temporary(name, data, modified)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._create_in_place(target, data, modified)
+        finally:
+            _unlink(temporary)
+        self._sync()
+        return True
+
+    def replace(self, name: str, data: bytes, modified: int | None = None) -> None:
+        temporary = self._temporary(name, data, modified)
+        try:
+            os.replace(temporary, f"{self.place}/{name}")
+        except OSError:
+            _unlink(temporary)
+            raise
+        self._sync()
+
+    def move(self, name: str, new_name: str) -> None:
+        target = self._directory / new_name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self._directory / name).rename(target)
+        self._sync()
+
+    def _temporary(self, name: str, data: bytes, modified: int | None) -> str:
+        """The content on disk under a name that readers of the log pass over."""
+        path = f"{self.place}/.{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _write(descriptor, data, modified)
+        except BaseException:
+            _unlink(path)
+            raise
+        return path
+
+    def _create_in_place(self, target: str, data: bytes, modified: int | None) -> bool:
+        """Where there are no hard links. A crash can leave the beginning of a file, which the mirror recognises."""
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return False
+        _write(descriptor, data, modified)
+        self._sync()
+        return True
+
+    def _sync(self) -> None:
+        """Makes the names in the directory durable, too."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes, modified: int | None) -> None:
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if modified is not None:
+            os.utime(descriptor, ns=(modified * 1_000_000, modified * 1_000_000))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
+
+
+class ObjectStore(LogStore):
+    """A log in an object store that can create an object only if there is none, as S3, GCS and Azure can.
+
+    Credentials and endpoints come from the environment, under the names that delta-rs uses, too: ``AWS_…``,
+    ``GOOGLE_…``, ``AZURE_…``.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.place = address
+
+    @cached_property
+    def _store(self) -> Any:
+        try:
+            from obstore.store import from_url
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(f"{self.place} is in an object store: install lakelog[object-store]") from error
+        scheme, rest = self.place.split("://", 1)
+        # Hadoop's names for S3.
+        return from_url(f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}")
+
+    def files(self, start: str = "") -> list[LogFile]:
+        found = []
+        with _as_os_errors():
+            # The store begins after a name, we at it.
+            for batch in self._store.list(offset=_before(start) if start else None):
+                found += [
+                    LogFile(each["path"], each["size"], int(each["last_modified"].timestamp() * 1000))
+                    for each in batch
+                    if each["path"] >= start and "/" not in each["path"]
+                ]
+        return sorted(found)
+
+    def exists(self, name: str) -> bool:
+        try:
+            with _as_os_errors():
+                self._store.head(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, name: str) -> bytes:
+        with _as_os_errors():
+            return bytes(self._store.get(name).bytes())
+
+    def open(self, name: str) -> Any:
+        return pa.BufferReader(self.read(name))
+
+    def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
+        try:
+            with _as_os_errors():
+                self._store.put(name, data, mode="create", use_multipart=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name: str, data: bytes, modified: int | None = None) -> None:
+        with _as_os_errors():
+            self._store.put(name, data)
+
+    def move(self, name: str, new_name: str) -> None:
+        with _as_os_errors():
+            self._store.copy(name, new_name)
+            self._store.delete(name)
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise FileExistsError(str(error)) from error
+    except BaseError as error:
+        raise OSError(str(error)) from error
+
+
+def _before(name: str) -> str:
+    """A name after which ``name`` comes next."""
+    return f"{name[:-1]}{chr(ord(name[-1]) - 1)}\uffff"
