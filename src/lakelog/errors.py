@@ -148,5 +148,9 @@ class VersionNotFoundError(DatasetNotFoundError):
     """The dataset exists, but not at that version or time."""
 
 
+class ReadOnlyError(LakelogError):
+    """The catalog is older than the table's ``_delta_log``, as after a restored backup: a person has to decide."""
+
+
 class DatasetExistsError(LakelogError):
     """The name, or the location, belongs to another dataset."""

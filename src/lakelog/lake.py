@@ -3,9 +3,10 @@
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -26,13 +27,16 @@ from lakelog.errors import (
 )
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
-from lakelog.log.evolution import MIRROR
 from lakelog.log.state import Head
-from lakelog.log.validation.features import needed_features, raised_protocol
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.log.validation.text import name_problem
+from lakelog.mirror.publisher import MODES, Mirror
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
 from lakelog.telemetry import CommitRecord, observe_pool
+
+if TYPE_CHECKING:
+    from lakelog.mirror.importing import ImportReport
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -48,12 +52,15 @@ def connect(
     create: bool = True,
     upgrade: bool = False,
     prepare_threshold: int | None = 5,
+    mirror: str = "sync",
 ) -> "Lake":
     """Opens a catalog, and creates it if there is none.
 
     ``url`` is ``sqlite:///path``, ``duckdb:///path`` or ``postgresql://…``; ``root`` is where new datasets live, by
     default the directory of the catalog's file. ``timeout`` limits every wait, in seconds. ``schema`` and
-    ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's.
+    ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's. ``mirror`` says when commits go
+    to ``_delta_log``: with the commit (``sync``), by a thread that also does what others left (``background``), or
+    only by ``dataset.mirror()`` (``manual``).
     """
     if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:
         raise ConfigurationError(f"pool_size must be a positive integer, not {pool_size!r}")
@@ -65,16 +72,21 @@ def connect(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
     directory = _root(url, root, create=create)
+    if mirror not in MODES:
+        raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {mirror!r}")
     catalog.open(create=create, upgrade=upgrade)
     observe_pool(catalog)
-    return Lake(Committer(catalog, float(timeout)), directory)
+    return Lake(Committer(catalog, float(timeout)), directory, mirror)
 
 
 class Lake:
     """Datasets under one catalog. Safe to use from many threads. As a context manager it closes itself."""
 
-    def __init__(self, committer: Committer, root: str | None) -> None:
+    def __init__(self, committer: Committer, root: str | None, mirror: str = "sync") -> None:
         self.committer = committer
+        self.mirror = Mirror(committer, mirror)
+        committer.watcher = self.mirror
+        self.mirror.start()
         self.root = root
         self.closed = False
 
@@ -88,7 +100,9 @@ class Lake:
         return f"Lake({self.committer.catalog!r}, root={self.root!r})"
 
     def close(self) -> None:
-        """Lets go of every connection."""
+        """Finishes what the mirror has begun, and lets go of every connection."""
+        if not self.closed:
+            self.mirror.close()
         self.closed = True
         self.committer.catalog.close()
 
@@ -118,7 +132,32 @@ class Lake:
         committer = self.committer
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
-        with CommitRecord(name, draft.description.operation) as record, _name_taken(name):
+        if location is not None:
+            self.mirror.refuse_foreign(_absolute(location))
+        with (
+            CommitRecord(name, draft.description.operation) as record,
+            self.creating(name, commit_id) as (transaction, locations),
+        ):
+            place = self.place_for(name, location, locations)
+            created_at = now_ms()
+            key = {"name": name, "location": place, "created_at": created_at}
+            draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
+            outcome = committer.write(transaction, [draft], [None], commit_id, record)
+            assert not isinstance(outcome, Conflict), "nobody else knows the new table"
+            (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
+        committer.tell([draft])
+        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
+        return Dataset(self, head), result
+
+    @contextmanager
+    def creating(self, name: str, commit_id: str) -> Iterator[tuple[Transaction, set[str]]]:
+        """A transaction in which a dataset gets its name, and the locations that are taken.
+
+        Raises ``DatasetExistsError`` if there is one of that name, also if that shows at the end.
+        """
+        committer = self.committer
+        queries = committer.catalog.queries
+        with _name_taken(name):
             transaction = committer.catalog.begin((), commit_id, committer.timeout)
             try:
                 if "lock_creation" in queries:
@@ -128,26 +167,18 @@ class Lake:
                 )
                 if taken:
                     raise DatasetExistsError(f"there is already a dataset {name!r}")
-                place = self._place(name, location, {row[0] for row in locations})
-                created_at = now_ms()
-                key = {"name": name, "location": place, "created_at": created_at}
-                draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
-                outcome = committer.write(transaction, [draft], [None], commit_id, record)
-                assert not isinstance(outcome, Conflict), "nobody else knows the new table"
-                (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
+                yield transaction, {row[0] for row in locations}
             finally:
                 transaction.rollback()
-        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
-        return Dataset(self, head), result
 
     def new_location(self, name: str) -> str:
         """A place for the files of a dataset that does not exist yet."""
         catalog = self.committer.catalog
         with catalog.session() as session:
             taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
-        return self._place(name, None, taken)
+        return self.place_for(name, None, taken)
 
-    def _place(self, name: str, location: str | None, taken: set[str]) -> str:
+    def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
             place = _absolute(location)
@@ -188,6 +219,37 @@ class Lake:
         from lakelog.spark.sql import sql
 
         return sql(self, query, spark)
+
+    def import_delta(
+        self,
+        location: str | os.PathLike[str],
+        name: str | None = None,
+        up_to_version: int | None = None,
+        history: bool = True,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "ImportReport":
+        """Makes a dataset of an existing Delta table. Its files stay where they are; its log becomes the dataset's.
+
+        With ``history``, all versions that the log still has are there, and otherwise the last one. ``progress`` is
+        told how many commits are done, of how many. ``dry_run`` reads and checks everything, and changes nothing. A
+        Delta table that is a dataset already gets the commits that were added to its log since then.
+
+        Raises ``DeltaLogError`` if the log is broken, ``ValidationError`` if it holds what Lakelog cannot keep; then
+        nothing is left behind. An import that was killed goes on where it stopped.
+        """
+        from lakelog.mirror.importing import import_delta
+
+        return import_delta(
+            self,
+            _absolute(os.fspath(location)),
+            name,
+            up_to_version=up_to_version,
+            history=history,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name. Its location and history stay."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from lakelog.schema import to_bytes
 from lakelog.schema.changes import changes_between
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
+if TYPE_CHECKING:
+    from lakelog.log.commit import Committed
+
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
 
@@ -47,6 +50,8 @@ class Description:
     operation_parameters: Mapping[str, Any]
     committer: str | None = None
     extra: Mapping[str, Any]
+    committed_at: int | None = None
+    """When, for a commit that was made elsewhere before. Later than that if the commit before it was later."""
 
     def problems(self) -> list[Violation]:
         found = []
@@ -81,12 +86,17 @@ class Draft:
         actions: Sequence[Input],
         description: Description,
         row_groups: Sequence[RowGroup] | pa.Table = (),
+        *,
+        imported: bool = False,
     ) -> None:
         if misused := _misused(table_id, expected, actions):
             raise ValidationError("commit", misused)
         self.table_id = table_id
         self.expected = expected
         self.version = expected + 1
+        self.imported = imported
+        """Whether the commit was made elsewhere before: it is taken as it is, also by a table that is not shown yet."""
+        self.committed: Committed | None = None
         self.metadata: TableMetadata
         single: list[Any] = []
         many_adds: list[AddFiles] = []
@@ -158,11 +168,12 @@ class Draft:
             self.metadata = state.metadata
         else:
             self.metadata = self._next_metadata(self.new_metadata, state)
-        if self.new_protocol is not None and state is not None:
+        if self.new_protocol is not None and state is not None and not self.imported:
             found += [Violation("protocol", text) for text in upgrade_problems(state.protocol, self.new_protocol)]
         self.protocol = self.new_protocol or (state.protocol if state else None)
         self._protocol_version = self.version if self.new_protocol or state is None else state.protocol_version
-        if state is not None and state.metadata.action.configuration.get("delta.appendOnly") == "true":
+        append_only = state is not None and state.metadata.action.configuration.get("delta.appendOnly") == "true"
+        if append_only and not self.imported:
             found += self.removes.append_only_problems()
         return found + self.adds.problems(self.metadata)
 
