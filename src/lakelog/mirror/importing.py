@@ -394,10 +394,12 @@ class _State:
         """The state as one commit."""
         files = self.files
         domains = [domain for domain in self.domains.values() if not domain.removed]
-        actions = [self.protocol, self.metadata, *self.txns.values(), *domains]
+        actions: list[Input] = [self.protocol, self.metadata, *self.txns.values(), *domains]
+        if files.num_rows:
+            actions.append(AddFiles(files))
         return _Step(
             version,
-            [*actions, AddFiles(files)] if files.num_rows else actions,
+            actions,
             committed_at,
             self.dropped_stats,
             files.num_rows,
