@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
 
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+
 _LARGEST = 2**63 - 1
 
 Input = Action | AddFiles | RemoveFiles
@@ -170,10 +172,11 @@ class Draft:
             self.metadata = self._next_metadata(self.new_metadata, state)
         if self.new_protocol is not None and state is not None and not self.imported:
             found += [Violation("protocol", text) for text in upgrade_problems(state.protocol, self.new_protocol)]
+        if self.new_metadata is not None and state is not None and not self.imported:
+            found += _in_commit_timestamp_problems(state.metadata.action, self.new_metadata)
         self.protocol = self.new_protocol or (state.protocol if state else None)
         self._protocol_version = self.version if self.new_protocol or state is None else state.protocol_version
-        append_only = state is not None and state.metadata.action.configuration.get("delta.appendOnly") == "true"
-        if append_only and not self.imported:
+        if state is not None and _is_on(state.metadata.action, "delta.appendOnly") and not self.imported:
             found += self.removes.append_only_problems()
         return found + self.adds.problems(self.metadata)
 
@@ -243,6 +246,18 @@ class Draft:
         current = self.metadata.schema_version
         older = {path: file.schema_version for path, file in live.items() if file.schema_version != current}
         yield from self.adds.rows(table_id, version, self.metadata, older)
+
+
+def _in_commit_timestamp_problems(before: Metadata, after: Metadata) -> list[Violation]:
+    """Readers have to be told when a table began to have them, by the time of a commit that nobody knows before it."""
+    if _is_on(after, IN_COMMIT_TIMESTAMPS) and not _is_on(before, IN_COMMIT_TIMESTAMPS):
+        message = "can be switched on only when a table is created"
+        return [Violation(f"configuration.{IN_COMMIT_TIMESTAMPS}", message)]
+    return []
+
+
+def _is_on(metadata: Metadata, name: str) -> bool:
+    return metadata.configuration.get(name, "").lower() == "true"
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:

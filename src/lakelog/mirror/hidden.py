@@ -84,8 +84,8 @@ class HiddenTable:
             entry = Ledger(catalog).read(session, known.table_id)
             if entry is None or entry.state != IMPORTING:
                 raise DatasetExistsError(
-                    f"location {self._location!r} belonged to the dataset {known.name!r}, which was dropped, and is never "
-                    "used again: copy the table to another one, and import that"
+                    f"{self._location!r} belonged to the dataset {known.name!r}, which was dropped, and a location is "
+                    "never used again: copy the table to another one, and import that"
                 )
             began = session.fetch(catalog.queries["first_version"], {"table_id": known.table_id})
             if not began or began[0][0] != first:

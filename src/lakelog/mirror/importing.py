@@ -28,7 +28,7 @@ from lakelog.mirror.delta_log import LogCommit, LogListing, list_log, read_check
 from lakelog.mirror.hidden import HiddenTable, commit_import, table_at
 from lakelog.mirror.storage import LogStore, log_store
 from lakelog.schema.mapping import MODE
-from lakelog.strict_json import json_problem
+from lakelog.strict_json import json_problem, text_problem
 from lakelog.telemetry import CommitRecord
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class _Step:
     committed_at: int
     dropped_stats: int
     files: int
+    operation: str = "UNKNOWN"
+    """What it did, if the log does not say."""
 
 
 def import_delta(
@@ -403,6 +405,7 @@ class _State:
             committed_at,
             self.dropped_stats,
             files.num_rows,
+            "IMPORT",
         )
 
 
@@ -435,15 +438,21 @@ def _draft(table_id: int, step: _Step, *, absent: frozenset[str] = frozenset()) 
     said = {} if info is None else info.to_dict()
     operation = said.pop("operation", None)
     parameters = said.pop("operationParameters", None)
-    for settled_here in ("txnId", "inCommitTimestamp"):
+    committer = said.pop("userName", None)
+    for settled_here in ("timestamp", "txnId", "inCommitTimestamp"):
         said.pop(settled_here, None)
     description = Description(
-        operation=operation if isinstance(operation, str) and 0 < len(operation) < 256 else "UNKNOWN",
+        operation=operation if operation is not None and _is_name(operation) else step.operation,
         operation_parameters=parameters if isinstance(parameters, dict) and not json_problem(parameters) else {},
+        committer=committer if _is_name(committer) else None,
         extra=said if not json_problem(said) else {},
         committed_at=step.committed_at,
     )
     return Draft(table_id, step.version - 1, actions, description, imported=True)
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) < 256 and text_problem(text) is None
 
 
 def _commit_id(step: _Step, table: str) -> str:

@@ -13,11 +13,11 @@ from typing import Any
 from lakelog.catalog.base import Row, Session
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
+from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
 from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.strict_json import encode_json
 
 ENGINE = "Lakelog"
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 CommitRows = Mapping[str, Sequence[Row]]
 """One commit's rows by catalog table, each with the columns of ``TABLES``."""
