@@ -1,11 +1,14 @@
 """One Spark for all tests of this folder. It starts with the first test that asks for it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import lakelog
 import lakelog.spark
+from lakelog import Lake
 from tests.fixtures.door import Door
 from tests.fixtures.lakes import Place
 
@@ -19,6 +22,13 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Lake]:
+    """A lake on SQLite, where a test is about Spark and not about the catalog."""
+    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
+        yield lake
 
 
 @pytest.fixture

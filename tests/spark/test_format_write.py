@@ -2,8 +2,7 @@
 
 import json
 import uuid
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakelog import CommitOutcomeUnknown, Lake, read_dataset, write_dataset
 from lakelog.log.commit import Committer
 from lakelog.spark.source.writer import BatchWriter
-from tests.fixtures.door import BACKENDS, NAME, Door
+from tests.fixtures.door import BACKENDS, KINDS, NAME, Door
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
 from tests.schemas import schemas, values
-
-KINDS: dict[str, tuple[str, Any]] = {
-    "i": ("bigint", -5),
-    "s": ("string", "a/b=c%:é'\\\" {x}"),
-    "d": ("date", date(2026, 1, 31)),
-    "t": ("timestamp", datetime(2026, 7, 1, 12, 30, 1, 5, tzinfo=UTC)),
-    "l": ("timestamp_ntz", datetime(2026, 7, 1, 12, 30)),  # noqa: DTZ001
-    "n": ("decimal(20,3)", Decimal("-12345678901234567.250")),
-    "b": ("boolean", True),
-    "f": ("double", 1e300),
-    "g": ("float", float("-inf")),
-}
 
 
 @pytest.fixture(params=["sqlite"])

@@ -3,7 +3,6 @@
 import json
 import math
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import lakelog
 from lakelog import (
     ConcurrencyError,
     DatasetExistsError,
@@ -38,13 +36,6 @@ from tests.invariants import check_invariants
 from tests.schemas import schemas, values
 
 NAME = "events"
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[Lake]:
-    """A lake on SQLite, where a test is about Spark and not about the catalog."""
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
-        yield lake
 
 
 def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
