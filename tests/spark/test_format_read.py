@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +21,7 @@ from lakelog import Lake, SqlTxnLogWriter, read_dataset, write_dataset
 from lakelog.actions import AddFile, DeletionVector
 from tests.fixtures.door import BACKENDS, KINDS, NAME, Door
 from tests.fixtures.lakes import Place
-from tests.schemas import schemas, values
+from tests.schemas import tables
 
 
 @pytest.fixture(params=["sqlite"])
@@ -103,15 +102,11 @@ class TestRows:
         assert rows(door.read()) == rows(read_dataset(lake, NAME))
         assert door.read().where("f > 1").count() == 2
 
-    @given(st.data())
+    @given(table=tables())
     @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
     def test_random_tables_are_read_as_read_dataset_reads_them(
-        self, lake: Lake, door: Door, spark: SparkSession, data: st.DataObject
+        self, lake: Lake, door: Door, spark: SparkSession, table: pa.Table
     ) -> None:
-        schema = data.draw(schemas())
-        schema = pa.schema([pa.field(field.name.replace(".", "_"), field.type) for field in schema])
-        row = st.fixed_dictionaries({field.name: values(field.type) for field in schema})
-        table = pa.Table.from_pylist(data.draw(st.lists(row, max_size=4)), schema)
         name = uuid.uuid4().hex
         write_dataset(lake, name, table, spark=spark)
         frame = door.read(name)

@@ -23,11 +23,6 @@ from tests.invariants import check_invariants
 NAME = "events"
 
 
-@pytest.fixture
-def lake(local: Lake) -> Lake:
-    return local
-
-
 def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in read_dataset(lake, NAME, **options).collect()), key=str)
 
