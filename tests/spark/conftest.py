@@ -1,7 +1,9 @@
 """One Spark for all tests of this folder. It starts with the first test that asks for it."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +12,7 @@ import lakelog
 import lakelog.spark
 from lakelog import Lake
 from tests.fixtures.door import Door
+from tests.fixtures.footers import AS_THE_WRITER_DOES, SparkWrite
 from tests.fixtures.lakes import Place
 
 
@@ -35,3 +38,15 @@ def local(tmp_path: Path) -> Iterator[Lake]:
 def door(spark: SparkSession, place: Place) -> Door:
     """The test's catalog, through Spark's own door."""
     return Door(spark, place)
+
+
+@pytest.fixture
+def spark_write(spark: SparkSession, tmp_path: Path) -> SparkWrite:
+    """Writes a query's rows as Lakelog's writer does, and returns the files."""
+
+    def write(query: str, **options: Any) -> list[Path]:
+        target = tmp_path / uuid.uuid4().hex
+        spark.sql(query).coalesce(1).write.options(**AS_THE_WRITER_DOES | options).parquet(f"file://{target}")
+        return sorted(target.glob("*.parquet"))
+
+    return write
