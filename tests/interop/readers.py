@@ -1,0 +1,68 @@
+"""Readers of Delta tables that are not ours: the rows that each finds in a directory.
+
+``where`` is a condition in SQL that all of them take: comparisons, ``IS NULL``, ``IN``, ``AND``, ``OR``, ``NOT``.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Row = dict[str, Any]
+
+
+def rows_by_delta_rs(location: str | Path, version: int | None = None, where: str | None = None) -> list[Row]:
+    """Through DataFusion, which prunes by statistics."""
+    deltalake = pytest.importorskip("deltalake")
+    table = deltalake.DeltaTable(str(location), version=version)
+    query = deltalake.QueryBuilder().register("t", table)
+    batches = query.execute(f"SELECT * FROM t WHERE {where or 'true'}").read_all()
+    return _arrow_rows(batches)
+
+
+def rows_by_pyarrow(location: str | Path, version: int | None = None, where: Any = None) -> list[Row]:
+    """Through delta-rs' dataset for pyarrow, which prunes by statistics, too. ``where`` is pyarrow's expression."""
+    deltalake = pytest.importorskip("deltalake")
+    dataset = deltalake.DeltaTable(str(location), version=version).to_pyarrow_dataset()
+    return _arrow_rows(dataset.to_table(filter=where))
+
+
+def rows_by_duckdb(location: str | Path, version: int | None = None, where: str | None = None) -> list[Row]:
+    at = "" if version is None else f", version => {version}"
+    found = _duckdb().execute(f"FROM delta_scan(?{at}) WHERE {where or 'true'}", [str(location)])
+    return _arrow_rows(found.to_arrow_table())
+
+
+@cache
+def _duckdb() -> Any:
+    """A DuckDB with its extension for Delta, out of the package that brings it, so without a network."""
+    duckdb = pytest.importorskip("duckdb")
+    package = pytest.importorskip("duckdb_extension_delta")
+    extensions = Path(package.__file__).parent / "extensions"
+    [extension] = extensions.glob(f"v{duckdb.__version__}/delta.duckdb_extension")
+    connection = duckdb.connect()
+    connection.execute(f"LOAD '{extension}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def rows_by_polars(location: str | Path, version: int | None = None, where: str | None = None) -> list[Row]:
+    polars = pytest.importorskip("polars")
+    frame = polars.scan_delta(str(location), version=version)
+    if where is not None:
+        frame = frame.filter(polars.sql_expr(where))
+    return _arrow_rows(frame.collect().to_arrow())
+
+
+READERS = {
+    "delta-rs": rows_by_delta_rs,
+    "duckdb": rows_by_duckdb,
+    "polars": rows_by_polars,
+}
+
+
+def _arrow_rows(table: Any) -> list[Row]:
+    import pyarrow as pa
+
+    return pa.table(table).to_pylist()
