@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelog.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
@@ -203,6 +203,7 @@ class TestStart:
         with pytest.raises(DeltaLogError, match=f"has no version {version}; its newest is 2"):
             listing_of({0, 1, 2}, set()).start(version, history=False)
 
+    @settings(deadline=None)
     @given(st.sets(st.integers(0, 12)), st.sets(st.integers(0, 12)), st.integers(0, 12), st.booleans())
     def test_the_answer_is_what_trying_every_beginning_gives(
         self, commits: set[int], checkpoints: set[int], up_to: int, history: bool
@@ -316,6 +317,7 @@ class TestCommit:
                 continue
             assert found == actions[: len(found)]
 
+    @settings(deadline=None)
     @given(st.binary(max_size=60))
     def test_whatever_a_file_holds_is_read_or_refused(self, tmp_path_factory: Any, data: bytes) -> None:
         store = log_at(tmp_path_factory.getbasetemp() / "any")
