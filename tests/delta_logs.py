@@ -39,6 +39,8 @@ TYPES = {
     "metaData": pa.struct(
         [
             ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
             ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
             ("schemaString", pa.string()),
             ("partitionColumns", _NAMES),
