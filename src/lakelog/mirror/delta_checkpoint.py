@@ -73,7 +73,7 @@ def read_checkpoint(store: LogStore, checkpoint: Checkpoint) -> LogState:
     adds = pa.concat_tables([schema.empty_table(), *contents.adds])
     _refuse_repeated(_repeated(adds.column("path")), "file", where)
     txns = _all(contents.others, Txn)
-    _refuse_repeated(_twice(txn.app_id for txn in txns), "txn of", where)
+    _refuse_repeated(_twice(txn.app_id for txn in txns), "application", where)
     domains = _all(contents.others, DomainMetadata)
     _refuse_repeated(_twice(domain.domain for domain in domains), "domain", where)
     return LogState(
