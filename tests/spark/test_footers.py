@@ -25,8 +25,9 @@ from lakelog import AddFiles, Lake, LakelogError, SqlTxnLogWriter
 from lakelog.log.pruning.bounds import Bounds, Kind, bounds_of, kind_of
 from lakelog.log.pruning.bulk_bounds import UnusualStatistics, read_statistics
 from lakelog.log.validation.stats import checked_stats
+from lakelog.parquet.footers import Harvest, WrittenFile, harvest
 from lakelog.schema import Leaf, leaf_columns
-from lakelog.spark.footers import Harvest, WrittenFile, harvest, harvest_in_spark
+from lakelog.spark.harvest import harvest_in_spark
 
 SCHEMA = pa.schema(
     [
@@ -508,7 +509,7 @@ def test_files_in_one_bucket_share_a_file_system(tmp_path: Path, monkeypatch: py
         return pf.SubTreeFileSystem(str(tmp_path.parent), pf.LocalFileSystem()), uri.removeprefix("s3://")
 
     monkeypatch.setattr(
-        "lakelog.spark.footers.pf",
+        "lakelog.parquet.footers.pf",
         SimpleNamespace(LocalFileSystem=pf.LocalFileSystem, FileSystem=SimpleNamespace(from_uri=from_uri)),
     )
     place = f"s3a://{tmp_path.name}/a%20b.parquet"

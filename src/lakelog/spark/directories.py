@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakelog.errors import ConfigurationError, LakelogError
+from lakelog.parquet.footers import WrittenFile
 from lakelog.spark.expressions import local_time, quoted
-from lakelog.spark.footers import WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
