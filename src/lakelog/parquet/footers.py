@@ -5,7 +5,7 @@ A bound may be wider than the values, never narrower; where a footer leaves that
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -75,7 +75,7 @@ def harvest(
     are not whole Parquet files of their listed size raise ``LakelogError``, which names them.
     """
     listed = [(number, file.place, file.size) for number, file in enumerate(files)]
-    return harvest_of(files, read_footers(listed, leaves_in(schema, indexed), by), data_change)
+    return harvest_of(files, read_footers(listed, Layouts(leaves_in(schema, indexed)), by), data_change)
 
 
 def leaves_in(schema: Any, indexed: Sequence[Leaf]) -> tuple[Leaf, ...]:
@@ -84,8 +84,8 @@ def leaves_in(schema: Any, indexed: Sequence[Leaf]) -> tuple[Leaf, ...]:
     return tuple(leaf for leaf in leaf_columns(schema) if leaf.path in wanted)
 
 
-def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> Harvest:
-    """What a table of ``FOOTERS`` says of files. Raises ``LakelogError`` for those that could not be read."""
+def refuse_broken(files: Sequence[WrittenFile], footers: Any) -> None:
+    """Raises ``LakelogError`` that names the files whose footers could not be read."""
     broken = footers.filter(footers.column("problem").is_valid())
     if broken.num_rows:
         numbers, problems = broken.column("file").to_pylist(), broken.column("problem").to_pylist()
@@ -95,6 +95,11 @@ def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) ->
             "expected whole Parquet files, but some footers cannot be read; nothing was committed. "
             "Write the data again, or list the files again:\n  - " + "\n  - ".join(lines[:_SHOWN]) + more
         )
+
+
+def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> Harvest:
+    """What a table of ``FOOTERS`` says of files. Raises ``LakelogError`` for those that could not be read."""
+    refuse_broken(files, footers)
     footers = footers.sort_by([("file", "ascending"), ("row_group", "ascending")])
     whole = footers.filter(footers.column("row_group").is_null())
     groups = footers.filter(footers.column("row_group").is_valid())
@@ -116,13 +121,45 @@ def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) ->
     )
 
 
-def read_footers(listed: Sequence[tuple[int, str, int]], leaves: Sequence[Leaf], by: str) -> Any:
-    """The footers of files, each a number, a place and a size, as a table of ``FOOTERS``."""
+def read_footers(
+    listed: Sequence[tuple[int, str, int]],
+    layouts: "Layouts",
+    by: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Any:
+    """The footers of files, each a number, a place and a size, as a table of ``FOOTERS``.
+
+    ``progress`` is told how many of how many files were read.
+    """
     parts = [listed[start : start + _FILES_PER_THREAD] for start in range(0, len(listed), _FILES_PER_THREAD)]
     places = Places()
+    read = []
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
-        read = pool.map(lambda part: _Reader(leaves, by, places).read(part), parts)
-        return pa.Table.from_batches(read, FOOTERS)
+        for batch in pool.map(lambda part: _Reader(layouts, by, places).read(part), parts):
+            read.append(batch)
+            if progress is not None:
+                progress(min(len(read) * _FILES_PER_THREAD, len(listed)), len(listed))
+    return pa.Table.from_batches(read, FOOTERS)
+
+
+class Layouts:
+    """Where files hold the leaves: found once for each Parquet schema."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self.leaves = leaves
+        self.schemas: dict[str, tuple[int, Any]] = {}
+        """Each Parquet schema by its text, with the number of a file that has it."""
+        self._columns: dict[str, list[_Column | None]] = {}
+
+    def columns(self, schema: Any, number: int) -> "list[_Column | None]":
+        # Two schemas that differ only in the name of a struct are equal to pyarrow.
+        text = repr(schema).partition("\n")[2]
+        found = self._columns.get(text)
+        if found is None:
+            found = self._columns.setdefault(text, _columns(schema, self.leaves))
+        if text not in self.schemas or number < self.schemas[text][0]:
+            self.schemas[text] = number, schema
+        return found
 
 
 class Places:
@@ -177,14 +214,13 @@ _ABSENT = _Column(-1, None)
 
 
 class _Reader:
-    """Reads footers one after the other, and remembers the layout of the last, which the next is likely to share."""
+    """Reads footers one after the other."""
 
-    def __init__(self, leaves: Sequence[Leaf], by: str, places: Places) -> None:
-        self._leaves = leaves
+    def __init__(self, layouts: Layouts, by: str, places: Places) -> None:
+        self._layouts = layouts
         self._by_spark = by == "spark"
         self._places = places
-        self._tree = _tree([leaf.path for leaf in leaves])
-        self._schema: Any = None
+        self._tree = _tree([leaf.path for leaf in layouts.leaves])
         self._columns: list[_Column | None] = []
         self._rows: list[tuple[Any, ...]] = []
 
@@ -204,10 +240,7 @@ class _Reader:
             if found != size:
                 raise pa.ArrowInvalid(f"was listed with {size} bytes, and has {found}")
             footer = pq.ParquetFile(opened).metadata
-        schema = footer.schema
-        if self._schema is None or not schema.equals(self._schema):
-            self._columns = _columns(schema, self._leaves)
-            self._schema = schema
+        self._columns = self._layouts.columns(footer.schema, number)
         # Spark sorts NaN above all numbers, and of the writers only parquet-mr does so too: in its footers NaN shows
         # as a maximum. The others take no notice of NaN, so that it may be there above their maximum.
         shows_nan = self._by_spark and footer.created_by.startswith("parquet-mr")
@@ -218,7 +251,7 @@ class _Reader:
         if len(groups) == 1:
             stats = texts[0]
         else:
-            merged = [_merged([each[leaf] for each in ranges], counts) for leaf in range(len(self._leaves))]
+            merged = [_merged([each[leaf] for each in ranges], counts) for leaf in range(len(self._columns))]
             stats = self._stats(footer.num_rows, merged)
         self._rows.append((number, None, footer.num_rows, None, stats, None))
         for index, group in enumerate(groups):

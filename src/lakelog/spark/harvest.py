@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.functions import udf
 
-from lakelog.parquet.footers import FOOTERS, Harvest, WrittenFile, harvest_of, leaves_in, read_footers
+from lakelog.parquet.footers import FOOTERS, Harvest, Layouts, WrittenFile, harvest_of, leaves_in, read_footers
 from lakelog.schema.leaves import Leaf
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def harvest_in_spark(
 
 def _task(listed: bytes, leaves: Sequence[Leaf], by: str) -> bytes:
     columns = (column.to_pylist() for column in _from_bytes(listed).columns)
-    return _to_bytes(read_footers(list(zip(*columns, strict=True)), leaves, by))
+    return _to_bytes(read_footers(list(zip(*columns, strict=True)), Layouts(leaves), by))
 
 
 def _to_bytes(table: Any) -> bytes:
