@@ -50,6 +50,15 @@ def linked_files(place: Place, count: int, days: int = 0) -> None:
         _commit(lake, dataset, DIRECTORY)
 
 
+def loose_files(root: Path, count: int, days: int) -> None:
+    """Files of ten rows each that no table knows, in a directory for each day."""
+    directories = [root / _day(number) for number in range(days)]
+    for directory in directories:
+        directory.mkdir(parents=True)
+    for number in range(count):
+        pq.write_table(_rows(number * 10, 10), _file(directories[number % days], number), compression="zstd")
+
+
 def add_one(lake: Lake) -> None:
     """Makes the next version of linked files: it has one file more."""
     dataset = lake.dataset(DATASET)

@@ -148,18 +148,22 @@ class Layouts:
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self.leaves = leaves
         self.schemas: dict[str, tuple[int, Any]] = {}
-        """Each Parquet schema by its text, with the number of a file that has it."""
+        """Each Parquet schema by its text, with the number of the first file that has it."""
         self._columns: dict[str, list[_Column | None]] = {}
+        self._guard = threading.Lock()
 
     def columns(self, schema: Any, number: int) -> "list[_Column | None]":
         # Two schemas that differ only in the name of a struct are equal to pyarrow.
         text = repr(schema).partition("\n")[2]
-        found = self._columns.get(text)
-        if found is None:
-            found = self._columns.setdefault(text, _columns(schema, self.leaves))
-        if text not in self.schemas or number < self.schemas[text][0]:
-            self.schemas[text] = number, schema
-        return found
+        known = self.schemas.get(text)
+        if known is None or number < known[0]:
+            with self._guard:
+                known = self.schemas.get(text)
+                if known is None:
+                    self._columns[text] = _columns(schema, self.leaves)
+                if known is None or number < known[0]:
+                    self.schemas[text] = number, schema
+        return self._columns[text]
 
 
 class Places:
