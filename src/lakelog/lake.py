@@ -123,6 +123,45 @@ class Lake:
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
         return self.create_from(name, Draft(0, -1, actions, created), location)[0]
 
+    def register_parquet(
+        self,
+        glob: str | os.PathLike[str],
+        name: str,
+        partition_by: Sequence[str] | Mapping[str, pa.DataType] | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        mirror: bool | str = True,
+        location: str | os.PathLike[str] | None = None,
+        schema: pa.Schema | None = None,
+        description: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Creates a dataset of Parquet files that exist, where they are: nothing is copied, only footers are read.
+
+        ``glob`` is a local pattern, in which ``**`` is any number of directories, or a directory, for all Parquet
+        files below it; ``location`` is by default the directory above its first wildcard. ``partition_by`` are the
+        columns that directories such as ``day=2026-01-31`` say, by name, or with their Arrow types. ``schema`` is by
+        default what all files have together. ``progress`` is called with the numbers of footers read and to read,
+        and starts again if a late file has a column that no file before had.
+
+        Raises ``SchemaMismatchError`` for files that do not fit together or that Spark would not read,
+        ``ValidationError``, ``ConfigurationError`` and ``DatasetExistsError``. Nothing is left behind then.
+        """
+        from lakelog.parquet.register import register_parquet
+
+        return register_parquet(
+            self,
+            glob,
+            name,
+            partition_by,
+            properties=properties,
+            mirror=mirror,
+            location=location,
+            schema=schema,
+            description=description,
+            progress=progress,
+        )
+
     def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
         """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
         _check_name(name)
@@ -330,19 +369,40 @@ def definition(
     description: str | None = None,
 ) -> tuple[Protocol, Metadata]:
     """What a new table is."""
+    check_definition(name, schema, mirror)
+    if isinstance(partition_by, str):
+        message = "expected a list of column names, got one text"
+        raise ValidationError("partition_by", [Violation("partition_by", message)])
+    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configured(properties, mirror))
+    return described(name, schema, configuration, partition_by, description)
+
+
+def check_definition(name: str, schema: pa.Schema, mirror: bool | str) -> None:
+    """Raises ``ValidationError`` for what cannot be a table's name or schema, or a way to mirror it."""
     _check_name(name)
     if not isinstance(schema, pa.Schema):
         message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
         raise ValidationError("schema", [Violation("schema", message)])
     if mirror not in (True, False, "fenced"):
         raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
-    if isinstance(partition_by, str):
-        message = "expected a list of column names, got one text"
-        raise ValidationError("partition_by", [Violation("partition_by", message)])
+
+
+def configured(properties: Mapping[str, str] | None, mirror: bool | str) -> dict[str, str]:
+    """The properties of a new table."""
     configuration = dict(properties or {})
     if mirror is not True:
         configuration[MIRROR] = str(mirror).lower()
-    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configuration)
+    return configuration
+
+
+def described(
+    name: str,
+    schema: pa.Schema,
+    configuration: Mapping[str, str],
+    partition_by: Sequence[str],
+    description: str | None = None,
+) -> tuple[Protocol, Metadata]:
+    """A new table of just this schema and these properties."""
     metadata = Metadata(
         id=str(uuid.uuid4()),
         schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),

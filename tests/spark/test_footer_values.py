@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from lakelog.log.pruning.bounds import Bounds, Kind, bounds_of, kind_of
 from lakelog.log.pruning.bulk_bounds import UnusualStatistics, read_statistics
 from lakelog.log.validation.stats import checked_stats
+from lakelog.parquet.footers import Harvest
 from lakelog.schema import Leaf, leaf_columns
-from lakelog.spark.footers import Harvest
 from tests.fixtures.footers import AS_THE_WRITER_DOES, arrow_file, harvested
 
 SCHEMA = pa.schema(

@@ -27,10 +27,10 @@ from lakelog.lake import Lake
 from lakelog.log.appends import Appends, are_partitioned_by
 from lakelog.log.reading import TO_READ, FileGroup, refuse_deletion_vectors
 from lakelog.log.snapshot import Snapshot
+from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.checkpoint import planned, taken
-from lakelog.spark.directories import NULL_DIRECTORY
 from lakelog.spark.manifest import MANIFEST, OPTIONS, Files, manifest_of
 from lakelog.spark.partitions import is_instant, partition_values, told_by_directories
 from lakelog.spark.read import selected

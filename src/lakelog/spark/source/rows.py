@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from lakelog.errors import LakelogError
+from lakelog.parquet.footers import Places, is_rebased
 from lakelog.schema.convert import apply
 from lakelog.schema.projection import Parts, project
-from lakelog.spark.footers import Places, is_rebased
 from lakelog.spark.partitions import canonical
 
 _BATCH = 1 << 16
