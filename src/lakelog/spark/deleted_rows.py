@@ -29,7 +29,7 @@ _WORDS = 1 << (_BLOCK - _WORD)
 """Of 64 rows each, in a block."""
 
 _PATH, _ROW, _FILE = "__lakelog_path", "__lakelog_row", "__lakelog_file"
-_NUMBER, _BLOCKS = "__lakelog_number", "__lakelog_blocks"
+_NAME, _NUMBER, _BLOCKS = "__lakelog_name", "__lakelog_number", "__lakelog_blocks"
 
 
 def without_deleted(frame: "DataFrame", places: Sequence[str], vectors: Sequence[FileVector]) -> "DataFrame":
@@ -43,10 +43,11 @@ def without_deleted(frame: "DataFrame", places: Sequence[str], vectors: Sequence
     spark = frame.sparkSession
     names = [(name, number) for number, place in enumerate(places) for name in _names(place)]
     paths, numbers = zip(*names, strict=True)
-    known = spark.createDataFrame(pa.table({_PATH: pa.array(paths), _NUMBER: pa.array(numbers, pa.int32())}))
+    known = spark.createDataFrame(pa.table({_NAME: pa.array(paths), _NUMBER: pa.array(numbers, pa.int32())}))
     columns = [F.col(quoted(name)) for name in frame.columns]
     row, path = F.col("_metadata.row_index").alias(_ROW), F.col("_metadata.file_path").alias(_PATH)
-    rows = frame.select(*columns, row, path).join(F.broadcast(known), _PATH, "left")
+    # Not by a shared name, behind which others would find no _metadata any more.
+    rows = frame.select(*columns, row, path).join(F.broadcast(known), F.col(_PATH) == F.col(_NAME), "left")
     unknown = F.raise_error(F.concat(F.lit("the catalog has no deletion vector for "), F.col(_PATH)))
     rows = rows.select(*columns, _ROW, F.coalesce(_NUMBER, unknown.cast("int")).alias(_FILE))
     gone = F.broadcast(spark.createDataFrame(_bitmaps(deleted)))
