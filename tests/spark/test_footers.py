@@ -217,7 +217,7 @@ def test_files_in_one_bucket_share_a_file_system(tmp_path: Path, monkeypatch: py
         return pf.SubTreeFileSystem(str(tmp_path.parent), pf.LocalFileSystem()), uri.removeprefix("s3://")
 
     monkeypatch.setattr(
-        "lakelog.spark.footers.pf",
+        "lakelog.parquet.footers.pf",
         SimpleNamespace(LocalFileSystem=pf.LocalFileSystem, FileSystem=SimpleNamespace(from_uri=from_uri)),
     )
     place = f"s3a://{tmp_path.name}/a%20b.parquet"

@@ -1,6 +1,5 @@
 """Reading through Spark's own door gives what ``read_dataset`` gives, of one version, and refuses what it cannot."""
 
-import json
 import subprocess
 import sys
 import uuid
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 
 import lakelog.spark
 from lakelog import Lake, SqlTxnLogWriter, read_dataset, write_dataset
-from lakelog.actions import AddFile, DeletionVector
+from lakelog.actions import AddFile
 from tests.fixtures.door import BACKENDS, KINDS, NAME, Door
 from tests.fixtures.lakes import Place
 from tests.schemas import tables
@@ -187,17 +186,6 @@ class TestRefused:
         finally:
             spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
         with pytest.raises(PySparkException, match=r"may have dates of the calendar of Spark 2.*lakelog\.read_dataset"):
-            door.read().collect()
-
-    def test_deletion_vectors(self, lake: Lake, door: Door) -> None:
-        dataset = lake.create_dataset(
-            NAME, pa.schema([("id", pa.int64())]), properties={"delta.enableDeletionVectors": "true"}
-        )
-        vector = DeletionVector(storage_type="i", path_or_inline_dv="00000", size_in_bytes=1, cardinality=1)
-        stats = json.dumps({"numRecords": 2})
-        add = AddFile(path="a", size=1, modification_time=0, deletion_vector=vector, stats=stats)
-        SqlTxnLogWriter(lake).commit(dataset.id, 1, [add])
-        with pytest.raises(PySparkException, match="has a deletion vector, which cannot be read yet"):
             door.read().collect()
 
 
