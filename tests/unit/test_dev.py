@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     python.chmod(0o755)
     # Set up already: the script compares this with what it would install.
     script = (ROOT / "dev").read_text().partition("command=${1:-help}")[0]
-    (tmp_path / "stamp.sh").write_text(script + 'fingerprint >"$stamp"\n')
+    (tmp_path / "stamp.sh").write_text(script + '{ fingerprint && echo all,dev; } >"$stamp"\n')
     subprocess.run(["bash", "stamp.sh"], cwd=tmp_path, check=True)
     return tmp_path
 
