@@ -154,6 +154,45 @@ def explain(
 
 
 @app.command()
+def mirror(
+    name: Annotated[str | None, typer.Argument(help="One dataset instead of all.", show_default=False)] = None,
+    catalog: Catalog = None,
+    root: Root = None,
+    publish: Annotated[bool, typer.Option("--publish", help="First publish what is pending.")] = False,
+) -> None:
+    """Show how far each dataset's _delta_log is."""
+    rows = []
+    with _lake(catalog, root) as lake:
+        for dataset in lake.datasets() if name is None else [lake.dataset(name)]:
+            status = dataset.mirror() if publish else dataset.mirror_status()
+            rows.append((dataset.name, status.state, status.published, status.pending, status.error or ""))
+    _print(["dataset", "mirror", "published", "pending", ""], rows)
+
+
+@app.command("import-delta")
+def import_delta(
+    location: Annotated[str, typer.Argument(help="Where the Delta table is.", show_default=False)],
+    name: Annotated[str | None, typer.Option(help="Its name from now on.", show_default="its own")] = None,
+    catalog: Catalog = None,
+    root: Root = None,
+    up_to_version: Annotated[int | None, typer.Option(help="The last version to take.", show_default="all")] = None,
+    history: Annotated[bool, typer.Option(help="All versions that the log has, or the last one.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, change nothing.")] = False,
+) -> None:
+    """Make a dataset of a Delta table. Its files stay where they are."""
+    with _lake(catalog, root) as lake, terminal.progress("commits") as progress:
+        report = lake.import_delta(
+            location, name, up_to_version, history, dry_run=dry_run, progress=None if dry_run else progress
+        )
+    typer.echo(
+        f"{report.name}: {'would have' if dry_run else 'has'} versions {report.first_version} to {report.version}, "
+        f"{report.files:,} files at the last"
+    )
+    if report.dropped_stats:
+        typer.echo(f"{report.dropped_stats:,} files have statistics that make no sense, which were left out")
+
+
+@app.command()
 def version() -> None:
     """Show the version of Lakelog."""
     typer.echo(f"lakelog {installed('lakelog')}")

@@ -172,7 +172,7 @@ class Lake:
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
         if location is not None:
-            self.mirror.refuse_foreign(_absolute(location))
+            self.mirror.refuse_foreign(self.new_location(name, location))
         with (
             CommitRecord(name, draft.description.operation) as record,
             self.creating(name, commit_id) as (transaction, locations),
@@ -210,12 +210,12 @@ class Lake:
             finally:
                 transaction.rollback()
 
-    def new_location(self, name: str) -> str:
-        """A place for the files of a dataset that does not exist yet."""
+    def new_location(self, name: str, location: str | None = None) -> str:
+        """A place for the files of a dataset that does not exist yet. Raises ``DatasetExistsError`` if it is taken."""
         catalog = self.committer.catalog
         with catalog.session() as session:
             taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
-        return self.place_for(name, None, taken)
+        return self.place_for(name, location, taken)
 
     def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""

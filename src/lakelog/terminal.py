@@ -1,10 +1,12 @@
 """What the command line prints: tables that a person can read, in a terminal or not."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -30,6 +32,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     for row in rows:
         made.add_row(*[escape(f"{value:,}" if _is_number(value) else str(value)) for value in row])
     return made
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, while there is a terminal; to be told how many are done, of how many."""
+    bar = Progress(
+        TextColumn("{task.completed:,} of {task.total:,} " + what),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.disable = not bar.console.is_terminal
+    with bar:
+        task = bar.add_task(what, total=0)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def history(dataset: "Dataset", limit: int | None = None) -> Table:

@@ -47,6 +47,8 @@ def lakelog_command(*arguments: str, **environment: str) -> Result:
         ("files events", ["day=2026-01-01/a.parquet", "day=2026-01-02/a.parquet", "2 of 2 files"]),
         ("files events --limit 1", ["2 of 2 files, 1 of them shown"]),
         ("files events --version 1", ["1 of 1 files"]),
+        ("mirror", ["events", "published", "3"]),
+        ("mirror events --publish", ["events", "published"]),
     ],
 )
 def test_a_command_shows_what_is_there(catalog: str, command: str, expected: list[str]) -> None:
@@ -141,3 +143,17 @@ def test_importing_lakelog_imports_neither_the_command_line_nor_spark() -> None:
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_delta_table_is_imported_and_its_name_shown(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    with lakelog.connect(f"sqlite:///{tmp_path}/theirs.db") as lake:
+        lake.create_dataset("clicks", pa.schema([("id", pa.int64())]), location=str(theirs))
+    url = f"sqlite:///{tmp_path}/ours.db"
+    lakelog.connect(url).close()
+    rehearsal = lakelog_command("import-delta", str(theirs), "--dry-run", "--catalog", url)
+    assert (rehearsal.exit_code, "clicks: would have versions 0 to 0" in rehearsal.output) == (0, True)
+    done = lakelog_command("import-delta", str(theirs), "--catalog", url)
+    assert (done.exit_code, "clicks: has versions 0 to 0, 0 files at the last" in done.output) == (0, True)
+    again = lakelog_command("import-delta", str(tmp_path / "nothing"), "--catalog", url)
+    assert (again.exit_code, "nothing" in again.output) == (1, True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelog.catalog.base import Session
-from lakelog.errors import ConfigurationError, DatasetExistsError, ReadOnlyError
+from lakelog.errors import DatasetExistsError, ReadOnlyError
 from lakelog.log.commit import Committed, Committer
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
@@ -159,7 +159,9 @@ class Mirror:
         try:
             found = next((each.name for each in store.files() if version_of(each.name) is not None), None)
         except OSError as error:
-            raise ConfigurationError(f"cannot look into {store.place}: {error}") from error
+            # Then nothing will be written there either, and the mirror says so.
+            _log.warning("cannot look whether there is a Delta table at %s: %s", location, error)
+            return
         if found is not None:
             raise DatasetExistsError(
                 f"there is a Delta table at {location!r} ({found}): take it over with lake.import_delta, "

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,11 @@ class ObjectStore(LogStore):
             raise ConfigurationError(f"{self.place} is in an object store: install lakelog[object-store]") from error
         scheme, rest = self.place.split("://", 1)
         # Hadoop's names for S3.
-        return from_url(f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}")
+        return from_url(
+            f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}",
+            client_options={"timeout": "30s", "connect_timeout": "5s"},
+            retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=15)},
+        )
 
     def files(self, start: str = "") -> list[LogFile]:
         found = []
