@@ -5,7 +5,7 @@ catalog keeps byte for byte, such as statistics and partition values, are repeat
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -22,24 +22,12 @@ ENGINE = "Lakelog"
 CommitRows = Mapping[str, Sequence[Row]]
 """One commit's rows by catalog table, each with the columns of ``TABLES``."""
 
-_KEYS = {
-    "dl_table_versions": "version",
-    "dl_protocol_updates": "version",
-    "dl_metadata_updates": "version",
-    "dl_txn_actions": "app_id",
-    "dl_domain_metadata": "domain",
-    "dl_remove_files": "ordinal",
-    "dl_add_files": "ordinal",
-    "dl_cdc_files": "ordinal",
-}
-"""The catalog tables that make a commit, with what tells its rows from each other."""
-
 
 def read_rows(session: Session, queries: Queries, table_id: int, first: int, last: int) -> dict[int, CommitRows]:
     """The commits from one version to another, both included."""
     key = {"table_id": table_id, "first": first, "last": last}
     commits: dict[int, dict[str, Sequence[Row]]] = {version: {} for version in range(first, last + 1)}
-    for table in _KEYS:
+    for table in ("dl_table_versions", *_ACTIONS):
         names = TABLES[table].names
         columns = ", ".join("CAST(commit_id AS VARCHAR)" if name == "commit_id" else name for name in names)
         rows = session.fetch(queries.fill("commit_rows", columns=columns, table=table), key)
@@ -66,11 +54,9 @@ def delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
     """The content of a commit's file in ``_delta_log``. ``metadata`` is what is in force with it."""
     in_commit = metadata.action.configuration.get(IN_COMMIT_TIMESTAMPS, "").lower() == "true"
     lines = [_commit_info(_named("dl_table_versions", rows["dl_table_versions"][0]), in_commit)]
-    for table, line in _LINES.items():
-        names = TABLES[table].names
-        named = [dict(zip(names, row, strict=True)) for row in rows.get(table, ())]
+    for table, action in _ACTIONS.items():
         # A caller may have said them in another order than the catalog gives them.
-        lines += [line(row) for row in sorted(named, key=itemgetter(_KEYS[table]))]
+        lines += map(action.line, sorted(rows.get(table, ()), key=itemgetter(action.key)))
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -96,125 +82,138 @@ def _commit_info(row: Mapping[str, Any], in_commit: bool) -> str:
     return encode_json({"commitInfo": info})
 
 
-def _line(action: str, members: Iterator[tuple[str, str | None]], extra: str | None) -> str:
-    """An action from members that are JSON texts already. A known member wins over what stands in ``extra``."""
-    known = {name: text for name, text in members if text is not None}
-    if extra:
-        for name, value in json.loads(extra).items():
-            known.setdefault(name, encode_json(value))
-    body = ",".join(f"{encode_json(name)}:{text}" for name, text in known.items())
-    return f'{{"{action}":{{{body}}}}}'
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else encode_json(value)
-
-
-def _flag(value: Any) -> str | None:
+def _flag(value: Any) -> str:
     # SQLite has no boolean.
-    return None if value is None else encode_json(bool(value))
+    return "true" if value else "false"
 
 
-def _protocol(row: Mapping[str, Any]) -> str:
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "minReaderVersion", _text(row["min_reader_version"])
-        yield "minWriterVersion", _text(row["min_writer_version"])
-        yield "readerFeatures", row["reader_features"]
-        yield "writerFeatures", row["writer_features"]
-
-    return _line("protocol", members(), row["extra"])
+def _as_it_is(text: str) -> str:
+    return text
 
 
-def _metadata(row: Mapping[str, Any]) -> str:
-    extra = json.loads(row["extra"]) if row["extra"] else {}
-    form = json.loads(row["format"]) | extra.pop("format", {})
+class _Action:
+    """How the rows of a catalog table become lines: Delta's names, in their order, and how each value is written."""
 
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "id", _text(row["metadata_id"])
-        yield "name", _text(row["name"])
-        yield "description", _text(row["description"])
-        yield "format", _text(form)
-        yield "schemaString", _text(row["schema_string"])
-        yield "partitionColumns", row["partition_columns"]
-        yield "createdTime", _text(row["created_time"])
-        yield "configuration", row["configuration"]
+    def __init__(self, action: str, table: str, key: str, /, **members: Callable[[Any], str]) -> None:
+        columns = TABLES[table].names
+        self.key = columns.index(key)
+        self._name = action
+        self._extra = columns.index("extra")
+        self._members = [
+            (_camel_case(_SPELLED.get(column, column)), columns.index(column), write)
+            for column, write in members.items()
+        ]
 
-    return _line("metaData", members(), encode_json(extra))
+    def line(self, row: Row) -> str:
+        known = {name: write(value) for name, index, write in self._members if (value := row[index]) is not None}
+        self._complete(known)
+        if row[self._extra]:
+            # A known member wins over what stands beside it.
+            for name, value in json.loads(row[self._extra]).items():
+                known.setdefault(name, encode_json(value))
+        body = ",".join([f'"{name}":{text}' for name, text in known.items()])
+        return f'{{"{self._name}":{{{body}}}}}'
 
-
-def _txn(row: Mapping[str, Any]) -> str:
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "appId", _text(row["app_id"])
-        yield "version", _text(row["app_version"])
-        yield "lastUpdated", _text(row["last_update"])
-
-    return _line("txn", members(), row["extra"])
-
-
-def _domain(row: Mapping[str, Any]) -> str:
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "domain", _text(row["domain"])
-        yield "configuration", _text(row["configuration"])
-        yield "removed", _flag(row["removed"])
-
-    return _line("domainMetadata", members(), row["extra"])
+    def _complete(self, known: dict[str, str]) -> None:
+        """Says what no column does."""
 
 
-def _add(row: Mapping[str, Any]) -> str:
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "path", _text(row["path"])
-        yield "partitionValues", row["partition_values"]
-        yield "size", _text(row["size"])
-        yield "modificationTime", _text(row["modification_time"])
-        yield "dataChange", _flag(row["data_change"])
-        yield "stats", _text(row["stats"])
-        yield "tags", row["tags"]
-        yield "deletionVector", row["deletion_vector"]
-        yield "baseRowId", _text(row["base_row_id"])
-        yield "defaultRowCommitVersion", _text(row["default_row_commit_version"])
-
-    return _line("add", members(), row["extra"])
+class _Remove(_Action):
+    def _complete(self, known: dict[str, str]) -> None:
+        if "partitionValues" in known and "size" in known:
+            known.setdefault("extendedFileMetadata", "true")
 
 
-def _remove(row: Mapping[str, Any]) -> str:
-    extended = row["extended_file_metadata"]
-    if extended is None and row["partition_values"] is not None and row["size"] is not None:
-        extended = True
-
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "path", _text(row["path"])
-        yield "deletionTimestamp", _text(row["deletion_timestamp"])
-        yield "dataChange", _flag(row["data_change"])
-        yield "extendedFileMetadata", _flag(extended)
-        yield "partitionValues", row["partition_values"]
-        yield "size", _text(row["size"])
-        yield "stats", _text(row["stats"])
-        yield "tags", row["tags"]
-        yield "deletionVector", row["deletion_vector"]
-        yield "baseRowId", _text(row["base_row_id"])
-        yield "defaultRowCommitVersion", _text(row["default_row_commit_version"])
-
-    return _line("remove", members(), row["extra"])
+class _Cdc(_Action):
+    def _complete(self, known: dict[str, str]) -> None:
+        known["dataChange"] = "false"
 
 
-def _cdc(row: Mapping[str, Any]) -> str:
-    def members() -> Iterator[tuple[str, str | None]]:
-        yield "path", _text(row["path"])
-        yield "partitionValues", row["partition_values"]
-        yield "size", _text(row["size"])
-        yield "dataChange", "false"
-        yield "tags", row["tags"]
+class _Metadata(_Action):
+    def line(self, row: Row) -> str:
+        # What the format says beyond the usual stands apart.
+        extra = json.loads(row[self._extra]) if row[self._extra] else {}
+        if "format" in extra:
+            place = TABLES["dl_metadata_updates"].names.index("format")
+            form = json.loads(row[place]) | extra.pop("format")
+            row = (*row[:place], encode_json(form), *row[place + 1 : self._extra], encode_json(extra))
+        return super().line(row)
 
-    return _line("cdc", members(), row["extra"])
+
+def _camel_case(column: str) -> str:
+    first, *rest = column.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
-_LINES = {
-    "dl_protocol_updates": _protocol,
-    "dl_metadata_updates": _metadata,
-    "dl_txn_actions": _txn,
-    "dl_domain_metadata": _domain,
-    "dl_remove_files": _remove,
-    "dl_add_files": _add,
-    "dl_cdc_files": _cdc,
+_SPELLED = {"metadata_id": "id", "app_version": "version", "last_update": "last_updated"}
+"""Columns that have another name than the action's field."""
+
+_FILE: Mapping[str, Callable[[Any], str]] = {
+    "tags": _as_it_is,
+    "deletion_vector": _as_it_is,
+    "base_row_id": str,
+    "default_row_commit_version": str,
 }
-"""How a row of each catalog table becomes a line, in the order of the file."""
+_ACTIONS: Mapping[str, _Action] = {
+    "dl_protocol_updates": _Action(
+        "protocol",
+        "dl_protocol_updates",
+        "version",
+        min_reader_version=str,
+        min_writer_version=str,
+        reader_features=_as_it_is,
+        writer_features=_as_it_is,
+    ),
+    "dl_metadata_updates": _Metadata(
+        "metaData",
+        "dl_metadata_updates",
+        "version",
+        metadata_id=encode_json,
+        name=encode_json,
+        description=encode_json,
+        format=_as_it_is,
+        schema_string=encode_json,
+        partition_columns=_as_it_is,
+        created_time=str,
+        configuration=_as_it_is,
+    ),
+    "dl_txn_actions": _Action("txn", "dl_txn_actions", "app_id", app_id=encode_json, app_version=str, last_update=str),
+    "dl_domain_metadata": _Action(
+        "domainMetadata", "dl_domain_metadata", "domain", domain=encode_json, configuration=encode_json, removed=_flag
+    ),
+    "dl_remove_files": _Remove(
+        "remove",
+        "dl_remove_files",
+        "ordinal",
+        path=encode_json,
+        deletion_timestamp=str,
+        data_change=_flag,
+        extended_file_metadata=_flag,
+        partition_values=_as_it_is,
+        size=str,
+        stats=encode_json,
+        **_FILE,
+    ),
+    "dl_add_files": _Action(
+        "add",
+        "dl_add_files",
+        "ordinal",
+        path=encode_json,
+        partition_values=_as_it_is,
+        size=str,
+        modification_time=str,
+        data_change=_flag,
+        stats=encode_json,
+        **_FILE,
+    ),
+    "dl_cdc_files": _Cdc(
+        "cdc",
+        "dl_cdc_files",
+        "ordinal",
+        path=encode_json,
+        partition_values=_as_it_is,
+        size=str,
+        tags=_as_it_is,
+    ),
+}
+"""How each catalog table's rows become lines, in the order of the file."""
