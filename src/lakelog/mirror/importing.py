@@ -91,6 +91,22 @@ def import_delta(
     progress: Progress | None,
 ) -> ImportReport:
     """Makes a dataset of the Delta table at a location, or takes over what was added to one that was imported."""
+    try:
+        return _import(lake, location, name, up_to_version, history=history, dry_run=dry_run, progress=progress)
+    except OSError as error:
+        raise DeltaLogError(f"cannot be read: {error}", location) from error
+
+
+def _import(
+    lake: "Lake",
+    location: str,
+    name: str | None,
+    up_to_version: int | None,
+    *,
+    history: bool,
+    dry_run: bool,
+    progress: Progress | None,
+) -> ImportReport:
     store = log_store(location)
     listing = list_log(store)
     last = listing.latest if up_to_version is None else up_to_version
@@ -113,7 +129,7 @@ def import_delta(
         dropped = loader.load(steps, source.commits, progress)
         source.compare(hidden.snapshot())
         hidden.show(last, None if source.is_all else f"the import ended at version {last} of {listing.latest}")
-    except LakelogError:
+    except (LakelogError, OSError):
         hidden.purge()
         raise
     dataset = lake.dataset(chosen)

@@ -129,7 +129,7 @@ class Mirror:
         place, head = self._look(table_id)
         entry = self._entry(place)
         if place.mirrored and entry.state == PUBLISHED and entry.published == head.version:
-            self._look_ahead(place, head)
+            self._try_look_ahead(place, head)
         return self._entry(place).status(head.version)
 
     def set_aside(self, table_id: int) -> MirrorStatus:
@@ -211,11 +211,14 @@ class Mirror:
     def _first_look(self, table_id: int) -> _Place:
         place, head = self._look(table_id)
         if place.mirrored:
-            try:
-                self._look_ahead(place, head)
-            except OSError as error:
-                _log.warning("cannot look into %s: %s", place.store.place, error)
+            self._try_look_ahead(place, head)
         return place
+
+    def _try_look_ahead(self, place: _Place, head: Head) -> None:
+        try:
+            self._look_ahead(place, head)
+        except OSError as error:
+            _log.warning("cannot look into %s: %s", place.store.place, error)
 
     def _entry(self, place: _Place) -> Entry:
         assert place.entry is not None, "it was looked at"

@@ -209,7 +209,7 @@ class ObjectStore(LogStore):
         # Hadoop's names for S3.
         return from_url(
             f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}",
-            client_options={"timeout": "30s", "connect_timeout": "5s"},
+            client_options={"timeout": "30s", "connect_timeout": "5s", "allow_http": _allows_http()},
             retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=15)},
         )
 
@@ -267,7 +267,13 @@ def _as_os_errors() -> Iterator[None]:
     except AlreadyExistsError as error:
         raise FileExistsError(str(error)) from error
     except BaseError as error:
-        raise OSError(str(error)) from error
+        # The rest is for the makers of the library.
+        raise OSError(str(error).partition("\n")[0]) from error
+
+
+def _allows_http() -> bool:
+    """As the environment says it; given options, the library would not look there."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
 
 
 def _before(name: str) -> str:
