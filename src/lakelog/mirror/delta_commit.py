@@ -22,6 +22,7 @@ SIDECAR = "sidecar"
 
 _CLASSES: Mapping[str, type[Action]] = {cls.action: cls for cls in get_args(Action)}
 _KNOWN = frozenset({*_CLASSES, SIDECAR})
+_FILES = frozenset({"add", "remove", "cdc"})
 _INTEGERS = frozenset({COUNT, INT32_COUNT, INT64})
 
 
@@ -61,9 +62,7 @@ def read_lines(store: LogStore, name: str) -> list[Line]:
         try:
             members = parse_json(text)
         except ValueError as error:
-            raise DeltaLogError(
-                f"expected one action as JSON, found text that is {error}. {RESTORE}", file, number
-            ) from None
+            raise DeltaLogError(f"expected one action as JSON, found: {error}. {RESTORE}", file, number) from None
         if not isinstance(members, dict):
             raise DeltaLogError(f"expected a JSON object, found {describe(members)}. {RESTORE}", file, number)
         found = [Line(number, key, body) for key, body in members.items() if key in _KNOWN and body is not None]
@@ -81,7 +80,7 @@ def actions_of(store: LogStore, name: str, lines: Sequence[Line]) -> tuple[list[
     lines = [line._replace(body=understood(line.name, line.body)) for line in lines if line.name in _CLASSES]
     root = TableRoot.of(store)
     for line in lines:
-        if isinstance(line.body, dict) and isinstance(line.body.get("path"), str):
+        if line.name in _FILES and isinstance(line.body, dict) and isinstance(line.body.get("path"), str):
             line.body["path"] = root.relative(line.body["path"])
     dropped = _drop_unsound_stats(lines, "add")
     _drop_unsound_stats(lines, "remove")
@@ -103,19 +102,12 @@ def understood(name: str, body: Any) -> Any:
         value = body.get(field.name)
         if field.kind in _INTEGERS and isinstance(value, float) and value.is_integer():
             body[field.name] = int(value)
-    if name in {"add", "cdc"} and body.get("partitionValues") is None:
-        body["partitionValues"] = {}
-    if isinstance(body.get("partitionValues"), dict):
-        # To Delta, an empty text is null in every type.
-        body["partitionValues"] = {
-            key: None if value == "" else value for key, value in body["partitionValues"].items()
-        }
-    if body.get("stats") == "":
-        del body["stats"]
+    if name in _FILES:
+        _understand_file(name, body)
     if name == "metaData":
-        body["configuration"] = _without_nulls(body.get("configuration") or {})
+        body["configuration"] = _without_nulls(body.get("configuration"))
         if isinstance(body.get("format"), dict):
-            body["format"] = {**body["format"], "options": _without_nulls(body["format"].get("options") or {})}
+            body["format"] = {**body["format"], "options": _without_nulls(body["format"].get("options"))}
     if name == "protocol":
         for lists, version, first in (
             ("readerFeatures", "minReaderVersion", FEATURE_READER_VERSION),
@@ -124,6 +116,17 @@ def understood(name: str, body: Any) -> Any:
             if body.get(lists) == [] and isinstance(body.get(version), int) and body[version] < first:
                 del body[lists]
     return body
+
+
+def _understand_file(name: str, body: dict[str, Any]) -> None:
+    """Puts right what an action on a file leaves open."""
+    if name != "remove" and body.get("partitionValues") is None:
+        body["partitionValues"] = {}
+    if isinstance(values := body.get("partitionValues"), dict):
+        # To Delta, an empty text is null in every type.
+        body["partitionValues"] = {key: None if value == "" else value for key, value in values.items()}
+    if body.get("stats") == "":
+        del body["stats"]
 
 
 def broken(error: ValidationError, file: str, line: int | None = None) -> DeltaLogError:
@@ -163,4 +166,6 @@ def _drop_unsound_stats(lines: Sequence[Line], name: str) -> int:
 
 
 def _without_nulls(members: Any) -> Any:
+    if members is None:
+        return {}
     return {key: value for key, value in members.items() if value is not None} if isinstance(members, dict) else members
