@@ -141,7 +141,8 @@ def checkpoint_parquet(content: CheckpointContent) -> bytes:
         ]
     )
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False) as writer:
+    options = {"compression": "snappy", "use_dictionary": False, "store_schema": False}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
         # In a row group of their own, for readers that look for these alone.
         columns = [pa.array([action.get(field.name) for action in small], field.type) for field in schema]
         writer.write_table(pa.table(columns, schema))
@@ -171,7 +172,7 @@ class _Adds:
             self._typed_partitions = typed_partitions(metadata, values) if metadata.partition_columns else None
             if self._typed_partitions is not None:
                 self._fields.append(("partitionValues_parsed", self._typed_partitions.type))
-            said = pc.any(pc.match_substring(self._files.column("stats"), '"tightBounds"')).as_py()
+            said = pc.any(pc.match_substring_regex(self._files.column("stats"), '"tightBounds"')).as_py()
             self._typed_stats = TypedStatistics(metadata, tight_bounds=bool(said))
             self._fields.append(("stats_parsed", self._typed_stats.type))
         self.type = pa.struct(self._fields)
