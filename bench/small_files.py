@@ -50,6 +50,15 @@ def linked_files(place: Place, count: int, days: int = 0) -> None:
         _commit(lake, dataset, DIRECTORY)
 
 
+def loose_files(root: Path, count: int, days: int) -> None:
+    """Files of ten rows each that no table knows, in a directory for each day."""
+    directories = [root / _day(number) for number in range(days)]
+    for directory in directories:
+        directory.mkdir(parents=True)
+    for number in range(count):
+        pq.write_table(_rows(number * 10, 10), _file(directories[number % days], number), compression="zstd")
+
+
 def add_one(lake: Lake) -> None:
     """Makes the next version of linked files: it has one file more."""
     dataset = lake.dataset(DATASET)
@@ -80,8 +89,8 @@ def _day(number: int) -> str:
 
 def _commit(lake: Lake, dataset: Dataset, write: str) -> None:
     # Here, since the processes of other subjects do without Spark.
+    from lakelog.parquet.footers import harvest
     from lakelog.spark.directories import written_files
-    from lakelog.spark.footers import harvest
 
     metadata = dataset.snapshot().state.metadata
     files = written_files(dataset.location, write, metadata.partition_columns)

@@ -5,9 +5,11 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from lakelog import Lake
+from lakelog.mirror.lines import delta_json, read_rows
 from lakelog.schema import from_bytes, from_delta_json
 from lakelog.schema.mapping import is_mapped
 from tests.fixtures.lakes import COLUMNS, VIEWS, qualified
@@ -30,8 +32,10 @@ def check_invariants(lake: Lake) -> None:
 
     Waits for the commits that are under way, so the calling thread must not have a transaction open.
     """
+    mirrored = _mirrored(lake)
     locked, catalog = _read(lake)
     _check_tables(catalog)
+    _check_mirrors(lake, mirrored, catalog)
     logs = {name: _grouped(rows, "dataset_id" if name in VIEWS else "table_id") for name, rows in catalog.items()}
     for head in catalog["dl_tables"]:
         # A table that was created after the locks were chosen may change while it is read.
@@ -57,7 +61,7 @@ def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
         for table in sorted(tables):
             transaction.fetch(catalog.queries["lock_head"], {"table_id": table, "expected": None})
         # The tables themselves come last: no row can belong to a table that is not there by then.
-        for name in (*_LOG, "dl_tables", *VIEWS):
+        for name in (*_LOG, "dl_mirror_status", "dl_tables", *VIEWS):
             columns = [column for column in (COLUMNS | VIEWS)[name] if column not in _MOMENTS]
             selected = ", ".join(f'"{column}"' for column in columns)
             rows = transaction.fetch(f"SELECT {selected} FROM {qualified(lake, name)}", {})
@@ -67,12 +71,49 @@ def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
     return set(tables), found
 
 
+def _mirrored(lake: Lake) -> dict[int, dict[int, bytes]]:
+    """The commits in each table's ``_delta_log``, by version."""
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        tables = session.fetch(f"SELECT table_id, location FROM {qualified(lake, 'dl_tables')}", {})
+    found: dict[int, dict[int, bytes]] = {}
+    for table_id, location in tables:
+        if "://" not in location:
+            files = Path(location).glob("_delta_log/[0-9]*.json")
+            found[table_id] = {int(file.stem): file.read_bytes() for file in files if file.stem.isdigit()}
+    return found
+
+
+def _check_mirrors(lake: Lake, mirrored: dict[int, dict[int, bytes]], catalog: dict[str, list[Row]]) -> None:
+    """Each mirror is a prefix of its log: never ahead of it, whole up to the published version, the same bytes."""
+    heads = {row["table_id"]: row for row in catalog["dl_tables"]}
+    status = {row["table_id"]: row for row in catalog["dl_mirror_status"]}
+    for table_id, files in mirrored.items():
+        if table_id not in status or status[table_id]["state"] not in ("published", "failing"):
+            continue
+        published = status[table_id]["published_version"]
+        assert published <= heads[table_id]["current_version"]
+        if not files:
+            continue
+        assert max(files) <= heads[table_id]["current_version"], "the mirror is ahead of the catalog"
+        assert set(files) >= set(range(min(files), published + 1)), "the mirror has gaps"
+        first = min(row["version"] for row in catalog["dl_table_versions"] if row["table_id"] == table_id)
+        with lake.committer.catalog.session() as session:
+            queries = lake.committer.catalog.queries
+            for version, rows in read_rows(session, queries, table_id, first, published).items():
+                state = lake.committer.states.load(session, table_id, version)
+                if b'"engineInfo":"Lakelog"' in files.get(version, b""):
+                    assert files[version] == delta_json(rows, state.metadata), f"version {version} of {table_id}"
+
+
 def _check_versions(head: Row, log: dict[str, list[Row]]) -> None:
     """Versions are dense and end at the head, and time moves forward with them."""
     commits = sorted(log["dl_table_versions"], key=lambda row: row["version"])
     versions = [row["version"] for row in commits]
-    assert versions, f"{head['name']!r} is there without its version 0"
-    assert versions == list(range(head["current_version"] + 1)), f"versions of {head['name']!r}: {versions}"
+    assert versions, f"{head['name']!r} is there without a version"
+    # A table that was imported begins with the oldest version that its Delta log had.
+    expected = list(range(versions[0], head["current_version"] + 1))
+    assert versions == expected, f"versions of {head['name']!r}: {versions}"
     times = [row["committed_at"] for row in commits]
     assert all(before < after for before, after in itertools.pairwise(times)), times
     assert head["committed_at"] == times[-1]

@@ -63,20 +63,28 @@ def schemas() -> st.SearchStrategy[pa.Schema]:
     return fields().map(pa.schema)
 
 
-def values(kind: pa.DataType, nullable: bool = True) -> st.SearchStrategy[Any]:
-    """Values of a type as Python knows them."""
-    found = _values(kind)
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    """A few rows that Spark can take, NaN among them: all columns are nullable, and no name has a dot."""
+    schema = pa.schema([pa.field(field.name.replace(".", "_"), field.type) for field in draw(schemas())])
+    row = st.fixed_dictionaries({field.name: values(field.type, nan=True) for field in schema})
+    return pa.Table.from_pylist(draw(st.lists(row, max_size=4)), schema)
+
+
+def values(kind: pa.DataType, nullable: bool = True, nan: bool = False) -> st.SearchStrategy[Any]:
+    """Values of a type as Python knows them. NaN, which equals nothing, comes only if asked for."""
+    found = _values(kind, nan)
     return st.none() | found if nullable else found
 
 
-def _values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+def _values(kind: pa.DataType, nan: bool) -> st.SearchStrategy[Any]:
     if pa.types.is_struct(kind):
-        return st.fixed_dictionaries({field.name: values(field.type, field.nullable) for field in kind})
+        return st.fixed_dictionaries({field.name: values(field.type, field.nullable, nan) for field in kind})
     if pa.types.is_list(kind):
-        return st.lists(values(kind.value_type, kind.value_field.nullable), max_size=3)
+        return st.lists(values(kind.value_type, kind.value_field.nullable, nan), max_size=3)
     if pa.types.is_map(kind):
-        keys = _values(kind.key_type)
-        return st.dictionaries(keys, values(kind.item_type, kind.item_field.nullable), max_size=3).map(
+        keys = _values(kind.key_type, nan)
+        return st.dictionaries(keys, values(kind.item_type, kind.item_field.nullable, nan), max_size=3).map(
             lambda entries: list(entries.items())
         )
     if pa.types.is_integer(kind):
@@ -86,7 +94,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy[Any]:
         largest = 10**kind.precision - 1
         return st.integers(-largest, largest).map(lambda digits: Decimal(digits).scaleb(-kind.scale, _EXACT))
     if pa.types.is_floating(kind):
-        return st.floats(width=kind.bit_width, allow_nan=False)
+        return st.floats(width=kind.bit_width, allow_nan=nan)
     if pa.types.is_boolean(kind):
         return st.booleans()
     if pa.types.is_string(kind):

@@ -12,8 +12,10 @@ from lakelog.errors import (
     DatabaseError,
     DatasetExistsError,
     DatasetNotFoundError,
+    DeltaLogError,
     LakelogError,
     LakelogTimeoutError,
+    ReadOnlyError,
     SchemaMismatchError,
     ValidationError,
     VersionConflict,
@@ -28,6 +30,7 @@ from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Changes, Commit, Snapshot
 from lakelog.log.transaction import TransactionManager, TxContext
 from lakelog.log.writer import SqlTxnLogWriter
+from lakelog.mirror.status import MirrorStatus
 from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
@@ -47,10 +50,13 @@ __all__ = [
     "Dataset",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "DeltaLogError",
     "FileGroup",
     "Lake",
     "LakelogError",
     "LakelogTimeoutError",
+    "MirrorStatus",
+    "ReadOnlyError",
     "RemoveFiles",
     "RowGroup",
     "SchemaChange",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pyarrow.compute as pc
 
 import lakelog
+from lakelog.log.deletion_vectors import live_rows
 
 try:
     import typer
@@ -83,8 +84,8 @@ def datasets(catalog: Catalog = None, root: Root = None) -> None:
     rows = []
     with _lake(catalog, root) as lake:
         for dataset in lake.datasets():
-            files = dataset.snapshot().files(columns=["row_count", "size"])
-            count, size = (pc.sum(files.column(name)).as_py() or 0 for name in ("row_count", "size"))
+            files = dataset.snapshot().files(columns=["row_count", "deletion_vector", "size"])
+            count, size = (pc.sum(column).as_py() or 0 for column in (live_rows(files), files.column("size")))
             rows.append((dataset.name, dataset.version, files.num_rows, count, _megabytes(size), dataset.location))
     _print(["dataset", "version", "files", "rows", "MB", "location"], rows)
 
@@ -123,14 +124,15 @@ def files(
     limit: Limit = 50,
 ) -> None:
     """Show a dataset's files, and what a condition leaves of them."""
-    wanted = ["path", "row_count", "size", "partition_values"]
+    wanted = ["path", "row_count", "deletion_vector", "size", "partition_values"]
     with _lake(catalog, root) as lake:
         snapshot = lake.dataset(name).snapshot(version)
         found = snapshot.files(where, columns=wanted)
         total = snapshot.files(columns=["path"]).num_rows
+    shown = found.slice(0, limit)
     rows = [
-        (row["path"], row["row_count"], _megabytes(row["size"]), row["partition_values"])
-        for row in found.slice(0, limit).to_pylist()
+        (row["path"], count, _megabytes(row["size"]), row["partition_values"])
+        for row, count in zip(shown.to_pylist(), live_rows(shown).to_pylist(), strict=True)
     ]
     _print(["file", "rows", "MB", "partition"], rows)
     typer.echo(

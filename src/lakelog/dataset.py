@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakelog.catalog.base import Session
     from lakelog.lake import Lake
     from lakelog.log.state import Head
+    from lakelog.mirror.status import MirrorStatus
 
 
 class Dataset:
@@ -49,6 +50,12 @@ class Dataset:
             # A commit that builds on this version will need what it is.
             return self._committer.states.of_head(session, head).version
 
+    @property
+    def first_version(self) -> int:
+        """The oldest version: 0, unless the table was imported from a Delta log that no longer had it."""
+        with self._committer.catalog.session() as session:
+            return int(session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[0][0])
+
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table at its head, at a version, or as it was at a time."""
         if version is not None and timestamp is not None:
@@ -58,7 +65,7 @@ class Dataset:
             if timestamp is not None:
                 version = self._version_at(session, milliseconds_of(timestamp), head)
             if version is not None:
-                self._check(version, head)
+                self._check(session, version, head)
             if version is None or version == head.version:
                 return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
             return Snapshot(self._committer, head, self._committer.states.load(session, self.id, version))
@@ -82,9 +89,9 @@ class Dataset:
         """What the commits from one version to another did, both included."""
         with self._committer.catalog.session() as session:
             head = self._committer.head(session, self.id)
-        last = head.version if to_version is None else to_version
-        self._check(from_version, head)
-        self._check(last, head)
+            last = head.version if to_version is None else to_version
+            self._check(session, from_version, head)
+            self._check(session, last, head)
         if from_version > last:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
@@ -144,6 +151,29 @@ class Dataset:
             self._committer.head(session, self.id)
             rows = session.fetch(self._committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
+
+    def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
+        """Publishes to ``_delta_log`` what is committed and not there yet, and a checkpoint if one is due.
+
+        ``set_aside`` first moves away whatever stands there that is not in the catalog: for when the catalog is right
+        and the files are not.
+        """
+        mirror = self._lake.mirror
+        return mirror.set_aside(self.id) if set_aside else mirror.publish(self.id)
+
+    def adopt(self) -> int:
+        """Takes over commits that stand in ``_delta_log`` and not in the catalog, as the next versions; the new head.
+
+        They may be those of another Delta writer, or Lakelog's own that a restored catalog has lost. Raises
+        ``LakelogError`` if the catalog has commits of its own in their place.
+        """
+        from lakelog.mirror.importing import adopt
+
+        return adopt(self._lake, self)
+
+    def mirror_status(self) -> "MirrorStatus":
+        """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
+        return self._lake.mirror.status(self.id)
 
     def version_of(self, frame: Any) -> int | None:
         """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
@@ -205,12 +235,15 @@ class Dataset:
         """One commit, or None if there is nothing to change."""
         return alter(self._committer, self.id, operation, parameters, change)
 
-    def _check(self, version: int, head: "Head") -> None:
+    def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):
             raise ValidationError("version", [Violation("version", f"expected an integer, got {version!r}")])
-        if not 0 <= version <= head.version:
+        if version == head.version:
+            return
+        first = int(session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[0][0])
+        if not first <= version < head.version:
             raise VersionNotFoundError(
-                f"dataset {head.name!r} has no version {version}: its versions are 0 to {head.version}"
+                f"dataset {head.name!r} has no version {version}: its versions are {first} to {head.version}"
             )
 
     def _version_at(self, session: "Session", milliseconds: int, head: "Head") -> int:

@@ -10,6 +10,7 @@
     ├── LakelogTimeoutError         a wait ran out (also a builtin TimeoutError); nothing was committed
     ├── CommitOutcomeUnknown        the connection died inside COMMIT and could not be asked again
     ├── ConfigurationError          a URL, an option or a directory is unusable
+    ├── DeltaLogError               a Delta log is broken or has a gap; says which file, and which line
     ├── DatasetNotFoundError        no such dataset, or it was dropped
     │   └── VersionNotFoundError    no such version or time in the dataset's history
     └── DatasetExistsError          the name is taken
@@ -140,12 +141,32 @@ class ConfigurationError(LakelogError):
     """A URL, an option or a directory that Lakelog cannot work with."""
 
 
+class DeltaLogError(LakelogError):
+    """A Delta log that cannot be read: a file of it is broken or missing."""
+
+    def __init__(self, message: str, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(message, file, line)
+        self.message = message
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        places = [] if self.file is None else [self.file]
+        if self.line is not None:
+            places.append(f"line {self.line}")
+        return f"{', '.join(places)}: {self.message}" if places else self.message
+
+
 class DatasetNotFoundError(LakelogError):
     """There is no such dataset, or it was dropped."""
 
 
 class VersionNotFoundError(DatasetNotFoundError):
     """The dataset exists, but not at that version or time."""
+
+
+class ReadOnlyError(LakelogError):
+    """The catalog is older than the table's ``_delta_log``, as after a restored backup: a person has to decide."""
 
 
 class DatasetExistsError(LakelogError):

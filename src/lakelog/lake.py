@@ -3,9 +3,10 @@
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -26,13 +27,16 @@ from lakelog.errors import (
 )
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
-from lakelog.log.evolution import MIRROR
 from lakelog.log.state import Head
-from lakelog.log.validation.features import needed_features, raised_protocol
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.log.validation.text import name_problem
+from lakelog.mirror.publisher import MODES, Mirror
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
 from lakelog.telemetry import CommitRecord, observe_pool
+
+if TYPE_CHECKING:
+    from lakelog.mirror.importing import ImportReport
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -48,12 +52,15 @@ def connect(
     create: bool = True,
     upgrade: bool = False,
     prepare_threshold: int | None = 5,
+    mirror: str = "sync",
 ) -> "Lake":
     """Opens a catalog, and creates it if there is none.
 
     ``url`` is ``sqlite:///path``, ``duckdb:///path`` or ``postgresql://…``; ``root`` is where new datasets live, by
     default the directory of the catalog's file. ``timeout`` limits every wait, in seconds. ``schema`` and
-    ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's.
+    ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's. ``mirror`` says when commits go
+    to ``_delta_log``: with the commit (``sync``), by a thread that also does what others left (``background``), or
+    only by ``dataset.mirror()`` (``manual``).
     """
     if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:
         raise ConfigurationError(f"pool_size must be a positive integer, not {pool_size!r}")
@@ -65,16 +72,21 @@ def connect(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
     directory = _root(url, root, create=create)
+    if mirror not in MODES:
+        raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {mirror!r}")
     catalog.open(create=create, upgrade=upgrade)
     observe_pool(catalog)
-    return Lake(Committer(catalog, float(timeout)), directory)
+    return Lake(Committer(catalog, float(timeout)), directory, mirror)
 
 
 class Lake:
     """Datasets under one catalog. Safe to use from many threads. As a context manager it closes itself."""
 
-    def __init__(self, committer: Committer, root: str | None) -> None:
+    def __init__(self, committer: Committer, root: str | None, mirror: str = "sync") -> None:
         self.committer = committer
+        self.mirror = Mirror(committer, mirror)
+        committer.watcher = self.mirror
+        self.mirror.start()
         self.root = root
         self.closed = False
 
@@ -88,7 +100,9 @@ class Lake:
         return f"Lake({self.committer.catalog!r}, root={self.root!r})"
 
     def close(self) -> None:
-        """Lets go of every connection."""
+        """Finishes what the mirror has begun, and lets go of every connection."""
+        if not self.closed:
+            self.mirror.close()
         self.closed = True
         self.committer.catalog.close()
 
@@ -109,6 +123,45 @@ class Lake:
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
         return self.create_from(name, Draft(0, -1, actions, created), location)[0]
 
+    def register_parquet(
+        self,
+        glob: str | os.PathLike[str],
+        name: str,
+        partition_by: Sequence[str] | Mapping[str, pa.DataType] | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        mirror: bool | str = True,
+        location: str | os.PathLike[str] | None = None,
+        schema: pa.Schema | None = None,
+        description: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Dataset:
+        """Creates a dataset of Parquet files that exist, where they are: nothing is copied, only footers are read.
+
+        ``glob`` is a local pattern, in which ``**`` is any number of directories, or a directory, for all Parquet
+        files below it; ``location`` is by default the directory above its first wildcard. ``partition_by`` are the
+        columns that directories such as ``day=2026-01-31`` say, by name, or with their Arrow types. ``schema`` is by
+        default what all files have together. ``progress`` is called with the numbers of footers read and to read,
+        and starts again if a late file has a column that no file before had.
+
+        Raises ``SchemaMismatchError`` for files that do not fit together or that Spark would not read,
+        ``ValidationError``, ``ConfigurationError`` and ``DatasetExistsError``. Nothing is left behind then.
+        """
+        from lakelog.parquet.register import register_parquet
+
+        return register_parquet(
+            self,
+            glob,
+            name,
+            partition_by,
+            properties=properties,
+            mirror=mirror,
+            location=location,
+            schema=schema,
+            description=description,
+            progress=progress,
+        )
+
     def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
         """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
         _check_name(name)
@@ -118,7 +171,32 @@ class Lake:
         committer = self.committer
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
-        with CommitRecord(name, draft.description.operation) as record, _name_taken(name):
+        if location is not None:
+            self.mirror.refuse_foreign(_absolute(location))
+        with (
+            CommitRecord(name, draft.description.operation) as record,
+            self.creating(name, commit_id) as (transaction, locations),
+        ):
+            place = self.place_for(name, location, locations)
+            created_at = now_ms()
+            key = {"name": name, "location": place, "created_at": created_at}
+            draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
+            outcome = committer.write(transaction, [draft], [None], commit_id, record)
+            assert not isinstance(outcome, Conflict), "nobody else knows the new table"
+            (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
+        committer.tell([draft])
+        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
+        return Dataset(self, head), result
+
+    @contextmanager
+    def creating(self, name: str, commit_id: str) -> Iterator[tuple[Transaction, set[str]]]:
+        """A transaction in which a dataset gets its name, and the locations that are taken.
+
+        Raises ``DatasetExistsError`` if there is one of that name, also if that shows at the end.
+        """
+        committer = self.committer
+        queries = committer.catalog.queries
+        with _name_taken(name):
             transaction = committer.catalog.begin((), commit_id, committer.timeout)
             try:
                 if "lock_creation" in queries:
@@ -128,26 +206,18 @@ class Lake:
                 )
                 if taken:
                     raise DatasetExistsError(f"there is already a dataset {name!r}")
-                place = self._place(name, location, {row[0] for row in locations})
-                created_at = now_ms()
-                key = {"name": name, "location": place, "created_at": created_at}
-                draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
-                outcome = committer.write(transaction, [draft], [None], commit_id, record)
-                assert not isinstance(outcome, Conflict), "nobody else knows the new table"
-                (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
+                yield transaction, {row[0] for row in locations}
             finally:
                 transaction.rollback()
-        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
-        return Dataset(self, head), result
 
     def new_location(self, name: str) -> str:
         """A place for the files of a dataset that does not exist yet."""
         catalog = self.committer.catalog
         with catalog.session() as session:
             taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
-        return self._place(name, None, taken)
+        return self.place_for(name, None, taken)
 
-    def _place(self, name: str, location: str | None, taken: set[str]) -> str:
+    def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
             place = _absolute(location)
@@ -188,6 +258,37 @@ class Lake:
         from lakelog.spark.sql import sql
 
         return sql(self, query, spark)
+
+    def import_delta(
+        self,
+        location: str | os.PathLike[str],
+        name: str | None = None,
+        up_to_version: int | None = None,
+        history: bool = True,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "ImportReport":
+        """Makes a dataset of an existing Delta table. Its files stay where they are; its log becomes the dataset's.
+
+        With ``history``, all versions that the log still has are there, and otherwise the last one. ``progress`` is
+        told how many commits are done, of how many. ``dry_run`` reads and checks everything, and changes nothing. A
+        Delta table that is a dataset already gets the commits that were added to its log since then.
+
+        Raises ``DeltaLogError`` if the log is broken, ``ValidationError`` if it holds what Lakelog cannot keep; then
+        nothing is left behind. An import that was killed goes on where it stopped.
+        """
+        from lakelog.mirror.importing import import_delta
+
+        return import_delta(
+            self,
+            _absolute(os.fspath(location)),
+            name,
+            up_to_version=up_to_version,
+            history=history,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name. Its location and history stay."""
@@ -268,19 +369,40 @@ def definition(
     description: str | None = None,
 ) -> tuple[Protocol, Metadata]:
     """What a new table is."""
+    check_definition(name, schema, mirror)
+    if isinstance(partition_by, str):
+        message = "expected a list of column names, got one text"
+        raise ValidationError("partition_by", [Violation("partition_by", message)])
+    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configured(properties, mirror))
+    return described(name, schema, configuration, partition_by, description)
+
+
+def check_definition(name: str, schema: pa.Schema, mirror: bool | str) -> None:
+    """Raises ``ValidationError`` for what cannot be a table's name or schema, or a way to mirror it."""
     _check_name(name)
     if not isinstance(schema, pa.Schema):
         message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
         raise ValidationError("schema", [Violation("schema", message)])
     if mirror not in (True, False, "fenced"):
         raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
-    if isinstance(partition_by, str):
-        message = "expected a list of column names, got one text"
-        raise ValidationError("partition_by", [Violation("partition_by", message)])
+
+
+def configured(properties: Mapping[str, str] | None, mirror: bool | str) -> dict[str, str]:
+    """The properties of a new table."""
     configuration = dict(properties or {})
     if mirror is not True:
         configuration[MIRROR] = str(mirror).lower()
-    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configuration)
+    return configuration
+
+
+def described(
+    name: str,
+    schema: pa.Schema,
+    configuration: Mapping[str, str],
+    partition_by: Sequence[str],
+    description: str | None = None,
+) -> tuple[Protocol, Metadata]:
+    """A new table of just this schema and these properties."""
     metadata = Metadata(
         id=str(uuid.uuid4()),
         schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),

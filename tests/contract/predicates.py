@@ -16,6 +16,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup
+from lakelog.actions import AddFile
+from tests.contract.samples import commit
+
 LONG = "the same thirty-two characters.." * 3
 
 
@@ -265,3 +269,21 @@ def conditions() -> st.SearchStrategy[str]:
         ),
         max_leaves=4,
     )
+
+
+def replace_files(lake: Lake, dataset: Dataset, files: list[File], *, in_bulk: bool) -> None:
+    """Makes these files the only live ones."""
+    live = dataset.snapshot().files(columns=["path"])
+    version = dataset.version + 1
+    adds = [
+        AddFile(path=f"{version}/{n}.parquet", size=1, partition_values=file.partition_values, stats=file.stats)
+        for n, file in enumerate(files)
+    ]
+    groups = [
+        RowGroup(path=each.path, row_group=n, row_count=len(group), stats=file.group_stats[n])
+        for each, file in zip(adds, files, strict=True)
+        for n, group in enumerate(file.groups)
+    ]
+    added: list[Any] = [AddFiles.of(adds)] if in_bulk else [*adds]
+    removed = [RemoveFiles(live)] if live.num_rows else []
+    commit(lake, dataset, *added, *removed, version=version, row_groups=groups)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelog import CommitResult, Dataset, Lake, SqlTxnLogWriter
+from lakelog import AddFiles, CommitResult, Dataset, Lake, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, DeletionVector
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string())])
@@ -29,8 +29,17 @@ def stats(rows: int = 3, **bounds: tuple[Any, Any]) -> str:
     )
 
 
+def bounded(low: Any, high: Any, nulls: int = 0) -> str:
+    """Statistics of three rows of a column ``x``."""
+    return json.dumps({"numRecords": 3, "minValues": {"x": low}, "maxValues": {"x": high}, "nullCount": {"x": nulls}})
+
+
 def add(path: str = "a.parquet", **fields: Any) -> AddFile:
     return AddFile(**{"path": path, "size": 100, "modification_time": 1_700_000_000_000, **fields})
+
+
+def arrow(adds: list[AddFile]) -> AddFiles:
+    return AddFiles.of(adds)
 
 
 def table(lake: Lake, name: str = "events", **options: Any) -> Dataset:

@@ -1,25 +1,20 @@
 """Counting and explaining with Spark's understanding of a condition."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import lakelog
-from lakelog import Dataset, ValidationError, write_dataset
+from lakelog import Dataset, Lake, ValidationError, write_dataset
 from lakelog.spark import predicates, read
 
 
 @pytest.fixture
-def events(tmp_path: Path, spark: SparkSession) -> Iterator[Dataset]:
+def events(local: Lake, spark: SparkSession) -> Dataset:
     """Ten days with a file each: ids 0 to 9, 10 to 19, and so on."""
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
-        days = "date_add(DATE '2026-01-01', CAST(id div 10 AS INT)) AS day"
-        frame = spark.range(100).selectExpr("id", days, "concat('n', id) AS name", "timestamp_seconds(id * 3600) AS at")
-        write_dataset(lake, "events", frame.repartition(2, "day"), partition_by=["day"])
-        yield lake.dataset("events")
+    days = "date_add(DATE '2026-01-01', CAST(id div 10 AS INT)) AS day"
+    frame = spark.range(100).selectExpr("id", days, "concat('n', id) AS name", "timestamp_seconds(id * 3600) AS at")
+    write_dataset(local, "events", frame.repartition(2, "day"), partition_by=["day"])
+    return local.dataset("events")
 
 
 @pytest.fixture
@@ -87,12 +82,11 @@ def test_a_scan_by_spark_says_what_could_not_be_used(events: Dataset, spark: Spa
     assert "upper" in found.reasons[1].condition
 
 
-def test_a_column_that_only_the_stand_in_could_have_is_refused(tmp_path: Path, spark: SparkSession) -> None:
-    with lakelog.connect(f"sqlite:///{tmp_path}/other.db", root=tmp_path / "other") as lake:
-        write_dataset(lake, "users", spark.range(3).withColumnRenamed("id", "user"))
-        for ask in (lake.dataset("users").count, lake.dataset("users").scan):
-            with pytest.raises(ValidationError, match="id"):
-                ask("id > 5", spark=spark)
+def test_a_column_that_only_the_stand_in_could_have_is_refused(local: Lake, spark: SparkSession) -> None:
+    write_dataset(local, "users", spark.range(3).withColumnRenamed("id", "user"))
+    for ask in (local.dataset("users").count, local.dataset("users").scan):
+        with pytest.raises(ValidationError, match="id"):
+            ask("id > 5", spark=spark)
 
 
 def test_a_condition_too_deep_to_analyse_is_left_to_spark(

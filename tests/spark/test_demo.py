@@ -1,6 +1,7 @@
 """The demo runs on every database, checks itself, and never touches what is not its own."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,4 +113,4 @@ def test_a_terminal_has_a_bar_with_the_tasks_of_spark(spark: SparkSession) -> No
         spark.range(0, 60_000_000, 1, 4).selectExpr("sum(hash(id))").collect()
     assert "tasks" in show.text
     assert "✓" in show.text
-    assert show.seconds["count"] > 0
+    assert re.search(r"count .*[0-9]\.[0-9]", show.text)

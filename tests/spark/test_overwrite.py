@@ -1,6 +1,5 @@
 """Overwrites that replace more than rows, or find out without reading; files of a size; and a table that appears."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import lakelog
 from lakelog import (
     DatasetExistsError,
     Lake,
@@ -23,12 +21,6 @@ from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
 
 NAME = "events"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as found:
-        yield found
 
 
 def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:

@@ -17,9 +17,8 @@ from lakelog.log.pruning.predicate import And, Differs, Everything, IsNull, Noth
 from lakelog.spark.predicates import predicate_of
 from lakelog.spark.read import spark_scan
 from tests.contract import predicates
-from tests.contract.predicates import ALL, File
+from tests.contract.predicates import ALL, File, replace_files
 from tests.contract.samples import table
-from tests.contract.test_pruning import replace_files
 
 ZONE = "spark.sql.session.timeZone"
 ANSI = "spark.sql.ansi.enabled"

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelog import Dataset, Lake, LakelogError, ValidationError, VersionNotFoundError
+from lakelog import Dataset, Lake, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.spark import read
 from lakelog.spark.read import read_dataset, version_of
 from tests import parquet
 from tests.contract import predicates
 from tests.contract.predicates import File
-from tests.contract.samples import VECTOR, commit, stats, table
+from tests.contract.samples import commit, stats, table
 
 ZONE = "spark.sql.session.timeZone"
 NEW_YORK = "America/New_York"
@@ -364,17 +364,6 @@ def test_a_condition_prunes_files_of_older_schemas(spark: SparkSession, lake: La
         assert sorted(map(str, rows(read_dataset(lake, "events", where=condition)))) == sorted(
             map(str, rows(everything))
         )
-
-
-@on_sqlite
-def test_a_deletion_vector_is_refused(spark: SparkSession, lake: Lake) -> None:
-    protocol = {"delta.enableDeletionVectors": "true"}
-    dataset = table(lake, schema=pa.schema([("n", pa.int64())]), properties=protocol)
-    file = add(dataset, numbered(1, 2, 3), statistics=stats(3, n=(1, 3)))
-    vector = AddFile(path=file.path, size=file.size, stats=file.stats, deletion_vector=VECTOR)
-    commit(lake, dataset, vector)
-    with pytest.raises(LakelogError, match="deletion vector"):
-        read_dataset(lake, "events")
 
 
 @on_sqlite

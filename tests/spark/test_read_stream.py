@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,6 @@ from lakelog.spark import read_stream, write_stream
 from tests.invariants import check_invariants
 
 NOW = {"availableNow": True}
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[Lake]:
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
-        yield lake
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Datasets in Spark's SQL: as attached views of a pinned version, and in queries that prune by themselves."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ from lakelog.spark import attach
 
 
 @pytest.fixture
-def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
+def lake(local: Lake, spark: SparkSession) -> Lake:
     """Events of ten days, a file each, and two users."""
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as found:
-        days = "date_add(DATE '2026-01-01', CAST(id div 10 AS INT)) AS day"
-        events = spark.range(100).selectExpr("id", days, "id % 2 AS user", "concat('n', id) AS name")
-        write_dataset(found, "events", events.repartition(2, "day"), partition_by=["day"])
-        users = spark.sql("SELECT * FROM VALUES (0L, 'even'), (1L, 'odd') AS t(user, name)")
-        write_dataset(found, "users", users.coalesce(1))
-        write_dataset(found, "we.ird `name`", spark.range(3).coalesce(1))
-        yield found
+    days = "date_add(DATE '2026-01-01', CAST(id div 10 AS INT)) AS day"
+    events = spark.range(100).selectExpr("id", days, "id % 2 AS user", "concat('n', id) AS name")
+    write_dataset(local, "events", events.repartition(2, "day"), partition_by=["day"])
+    users = spark.sql("SELECT * FROM VALUES (0L, 'even'), (1L, 'odd') AS t(user, name)")
+    write_dataset(local, "users", users.coalesce(1))
+    write_dataset(local, "we.ird `name`", spark.range(3).coalesce(1))
+    return local
 
 
 @pytest.fixture(autouse=True)

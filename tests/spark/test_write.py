@@ -3,7 +3,6 @@
 import json
 import math
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-import lakelog
 from lakelog import (
     ConcurrencyError,
     DatasetExistsError,
@@ -32,19 +29,13 @@ from lakelog import (
 )
 from lakelog.actions import AddFile
 from lakelog.log.commit import Committer
+from lakelog.spark.frames import frame_of
 from lakelog.spark.stage import Stage
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
-from tests.schemas import schemas, values
+from tests.schemas import SIMPLE, tables
 
 NAME = "events"
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[Lake]:
-    """A lake on SQLite, where a test is about Spark and not about the catalog."""
-    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
-        yield lake
 
 
 def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
@@ -77,55 +68,55 @@ class TestModes:
         assert lake.dataset(NAME).history()[0].operation_parameters["mode"] == "Overwrite"
         check_invariants(lake)
 
-    def test_error_and_ignore_leave_a_dataset_as_it_is(self, local: Lake, spark: SparkSession) -> None:
-        assert write_dataset(local, NAME, spark.range(1), "error").version == 0
-        before = catalog_rows(local), files_on_disk(local)
+    def test_error_and_ignore_leave_a_dataset_as_it_is(self, lake: Lake, spark: SparkSession) -> None:
+        assert write_dataset(lake, NAME, spark.range(1), "error").version == 0
+        before = catalog_rows(lake), files_on_disk(lake)
         for mode in ("error", "errorifexists"):
             with pytest.raises(DatasetExistsError):
-                write_dataset(local, NAME, spark.range(1), mode)
-        assert write_dataset(local, NAME, spark.range(1), "ignore").skipped
-        assert (catalog_rows(local), files_on_disk(local)) == before
+                write_dataset(lake, NAME, spark.range(1), mode)
+        assert write_dataset(lake, NAME, spark.range(1), "ignore").skipped
+        assert (catalog_rows(lake), files_on_disk(lake)) == before
 
-    def test_dynamic_overwrite_replaces_the_partitions_that_it_writes(self, local: Lake, spark: SparkSession) -> None:
+    def test_dynamic_overwrite_replaces_the_partitions_that_it_writes(self, lake: Lake, spark: SparkSession) -> None:
         frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "id int, k string")
-        write_dataset(local, NAME, frame, partition_by=["k"])
+        write_dataset(lake, NAME, frame, partition_by=["k"])
         again = spark.createDataFrame([(20, "b"), (30, None)], "id int, k string")
-        result = write_dataset(local, NAME, again, "overwrite", partition_overwrite_mode="dynamic")
+        result = write_dataset(lake, NAME, again, "overwrite", partition_overwrite_mode="dynamic")
         assert result.removed == 2
-        assert rows(local) == [(1, "a"), (20, "b"), (30, None)]
+        assert rows(lake) == [(1, "a"), (20, "b"), (30, None)]
 
-    def test_dynamic_overwrite_compares_values_and_not_their_texts(self, local: Lake, spark: SparkSession) -> None:
+    def test_dynamic_overwrite_compares_values_and_not_their_texts(self, lake: Lake, spark: SparkSession) -> None:
         schema = pa.schema([("id", pa.int32()), ("k", pa.decimal128(5, 2))])
-        dataset = local.create_dataset(NAME, schema, partition_by=["k"])
+        dataset = lake.create_dataset(NAME, schema, partition_by=["k"])
         imported = AddFile(path="k=1.5/a", size=1, partition_values={"k": "1.5"}, modification_time=0)
-        SqlTxnLogWriter(local).commit(dataset.id, 1, [imported])
+        SqlTxnLogWriter(lake).commit(dataset.id, 1, [imported])
         again = spark.createDataFrame([(1, Decimal("1.50"))], "id int, k decimal(5,2)")
-        assert write_dataset(local, NAME, again, "overwrite", partition_overwrite_mode="dynamic").removed == 1
-        assert rows(local) == [(1, Decimal("1.50"))]
+        assert write_dataset(lake, NAME, again, "overwrite", partition_overwrite_mode="dynamic").removed == 1
+        assert rows(lake) == [(1, Decimal("1.50"))]
 
-    def test_replace_where_replaces_the_rows_that_match(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.range(10).withColumn("v", F.lit("old")).coalesce(1))
-        write_dataset(local, NAME, spark.range(100, 110).withColumn("v", F.lit("old")).coalesce(1))
+    def test_replace_where_replaces_the_rows_that_match(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(10).withColumn("v", F.lit("old")).coalesce(1))
+        write_dataset(lake, NAME, spark.range(100, 110).withColumn("v", F.lit("old")).coalesce(1))
         new = spark.range(3, 5).withColumn("v", F.lit("new"))
-        result = write_dataset(local, NAME, new, "overwrite", replace_where="id BETWEEN 2 AND 5")
+        result = write_dataset(lake, NAME, new, "overwrite", replace_where="id BETWEEN 2 AND 5")
         assert (result.rows, result.removed) == (2, 1)
         kept = [(number, "old") for number in [0, 1, 6, 7, 8, 9, *range(100, 110)]]
-        assert rows(local) == sorted([*kept, (3, "new"), (4, "new")], key=str)
-        check_invariants(local)
+        assert rows(lake) == sorted([*kept, (3, "new"), (4, "new")], key=str)
+        check_invariants(lake)
 
-    def test_rows_outside_replace_where_are_refused_and_nothing_stays(self, local: Lake, spark: SparkSession) -> None:
+    def test_rows_outside_replace_where_are_refused_and_nothing_stays(self, lake: Lake, spark: SparkSession) -> None:
         frame = spark.createDataFrame([(1,), (None,)], "id int")
-        write_dataset(local, NAME, frame)
-        before = catalog_rows(local), files_on_disk(local)
+        write_dataset(lake, NAME, frame)
+        before = catalog_rows(lake), files_on_disk(lake)
         with pytest.raises(SchemaMismatchError, match="1 rows do not match 'id < 5', or match as NULL"):
-            write_dataset(local, NAME, frame, "overwrite", replace_where="id < 5")
-        assert (catalog_rows(local), files_on_disk(local)) == before
+            write_dataset(lake, NAME, frame, "overwrite", replace_where="id < 5")
+        assert (catalog_rows(lake), files_on_disk(lake)) == before
 
-    def test_an_empty_frame_makes_a_version_without_files(self, local: Lake, spark: SparkSession) -> None:
-        assert write_dataset(local, NAME, spark.range(0)).files == 0
-        assert write_dataset(local, NAME, spark.range(0)).version == 1
-        assert rows(local) == []
-        assert files_on_disk(local) == []
+    def test_an_empty_frame_makes_a_version_without_files(self, lake: Lake, spark: SparkSession) -> None:
+        assert write_dataset(lake, NAME, spark.range(0)).files == 0
+        assert write_dataset(lake, NAME, spark.range(0)).version == 1
+        assert rows(lake) == []
+        assert files_on_disk(lake) == []
 
 
 class TestData:
@@ -147,28 +138,28 @@ class TestData:
         assert snapshot.row_groups("at < '1970-01-01T00:01:00Z'").num_rows == 1
         assert sum(snapshot.files().column("row_count").to_pylist()) == 1000
 
-    def test_times_are_micros_and_compression_is_zstd_unless_told(self, local: Lake, spark: SparkSession) -> None:
+    def test_times_are_micros_and_compression_is_zstd_unless_told(self, lake: Lake, spark: SparkSession) -> None:
         frame = spark.range(1).withColumn("at", F.current_timestamp())
-        write_dataset(local, NAME, frame)
-        write_dataset(local, NAME, frame, compression="snappy")
+        write_dataset(lake, NAME, frame)
+        write_dataset(lake, NAME, frame, compression="snappy")
         found = [
-            pq.read_metadata(path).row_group(0).column(1) for path in files_on_disk(local) if path.suffix == ".parquet"
+            pq.read_metadata(path).row_group(0).column(1) for path in files_on_disk(lake) if path.suffix == ".parquet"
         ]
         assert {column.compression for column in found} == {"ZSTD", "SNAPPY"}
         assert all(column.physical_type == "INT64" and column.is_stats_set for column in found)
 
-    def test_files_hold_at_most_so_many_rows_in_the_order_asked_for(self, local: Lake, spark: SparkSession) -> None:
+    def test_files_hold_at_most_so_many_rows_in_the_order_asked_for(self, lake: Lake, spark: SparkSession) -> None:
         frame = spark.range(100).coalesce(1).withColumn("r", F.rand(1))
-        write_dataset(local, NAME, frame, max_records_per_file=30, sort_by=["R"])
-        assert sorted(local.dataset(NAME).snapshot().files().column("row_count").to_pylist()) == [10, 30, 30, 30]
-        for path in files_on_disk(local):
+        write_dataset(lake, NAME, frame, max_records_per_file=30, sort_by=["R"])
+        assert sorted(lake.dataset(NAME).snapshot().files().column("row_count").to_pylist()) == [10, 30, 30, 30]
+        for path in files_on_disk(lake):
             if path.suffix == ".parquet":
                 found = pq.read_table(path).column("r").to_pylist()
                 assert found == sorted(found)
 
     @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
     def test_partition_values_are_the_catalogs_whatever_the_zone(
-        self, local: Lake, spark: SparkSession, zone: str
+        self, lake: Lake, spark: SparkSession, zone: str
     ) -> None:
         kinds = {
             "i": ("bigint", [-5, None]),
@@ -185,13 +176,13 @@ class TestData:
         before = spark.conf.get("spark.sql.session.timeZone")
         spark.conf.set("spark.sql.session.timeZone", zone)
         try:
-            write_dataset(local, NAME, frame, partition_by=list(kinds))
-            table = read_dataset(local, NAME).orderBy("id").toArrow()
+            write_dataset(lake, NAME, frame, partition_by=list(kinds))
+            table = read_dataset(lake, NAME).orderBy("id").toArrow()
         finally:
             spark.conf.set("spark.sql.session.timeZone", before)
         found = table.to_pylist()
         assert [tuple(row[name] for name in kinds) for row in found] == [row[:-1] for row in data]
-        texts = local.dataset(NAME).snapshot().files("id = 0").column("partition_values")[0].as_py()
+        texts = lake.dataset(NAME).snapshot().files("id = 0").column("partition_values")[0].as_py()
         assert json.loads(texts)["t"] == "2026-07-01 12:30:01.000005"
 
     def test_every_float_has_its_partition(self, local: Lake, spark: SparkSession) -> None:
@@ -202,78 +193,108 @@ class TestData:
         found = {row.id: row.k for row in read_dataset(local, NAME).collect()}
         assert [str(found[n]) for n in range(len(numbers))] == [str(number) for number in numbers]
 
-    def test_an_empty_string_is_null_in_a_partition_column(self, local: Lake, spark: SparkSession) -> None:
+    def test_an_empty_string_is_null_in_a_partition_column(self, lake: Lake, spark: SparkSession) -> None:
         frame = spark.createDataFrame([("", 1), ("x", 2)], "k string, id int")
-        write_dataset(local, NAME, frame, partition_by=["k"])
-        assert rows(local) == [("x", 2), (None, 1)]
+        write_dataset(lake, NAME, frame, partition_by=["k"])
+        assert rows(lake) == [("x", 2), (None, 1)]
         reserved = spark.createDataFrame([("__HIVE_DEFAULT_PARTITION__", 1)], "k string, id int")
         with pytest.raises(SchemaMismatchError, match="k: 1 rows with the reserved text"):
-            write_dataset(local, NAME, reserved)
+            write_dataset(lake, NAME, reserved)
 
-    @given(st.data())
+    @given(table=tables())
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_random_tables_come_back_as_they_were(self, local: Lake, spark: SparkSession, data: st.DataObject) -> None:
-        schema = data.draw(schemas())
-        schema = pa.schema([pa.field(field.name.replace(".", "_"), field.type) for field in schema])
-        row = st.fixed_dictionaries({field.name: values(field.type) for field in schema})
-        table = pa.Table.from_pylist(data.draw(st.lists(row, max_size=4)), schema)
+    def test_random_tables_come_back_as_they_were(self, local: Lake, spark: SparkSession, table: pa.Table) -> None:
         name = uuid.uuid4().hex
         write_dataset(local, name, table, spark=spark)
         found = read_dataset(local, name).toArrow()
         assert sorted(map(str, found.to_pylist())) == sorted(map(str, table.to_pylist()))
 
+    @pytest.mark.parametrize(("properties", "indexed"), [({}, 32), ({"delta.dataSkippingNumIndexedCols": "-1"}, 300)])
+    def test_a_wide_table_comes_back_and_has_statistics(
+        self, local: Lake, spark: SparkSession, properties: dict[str, str], indexed: int
+    ) -> None:
+        lows = [number // len(SIMPLE) for number in range(300)]
+        table = pa.table({f"c{n}": _numbers(SIMPLE[n % len(SIMPLE)], low) for n, low in enumerate(lows)})
+        write_dataset(local, NAME, frame_of(table, spark).coalesce(1), properties=properties)
+        found = read_dataset(local, NAME).toArrow()
+        assert found.schema.equals(table.schema)
+        assert sorted(map(str, found.to_pylist())) == sorted(map(str, table.to_pylist()))
+        snapshot = local.dataset(NAME).snapshot()
+        stats = json.loads(snapshot.files().column("stats")[0].as_py())
+        assert (stats["numRecords"], stats["nullCount"]) == (3, dict.fromkeys(table.column_names[:indexed], 1))
+        whole = [n for n in range(indexed) if pa.types.is_integer(table.schema.field(n).type)]
+        for key, added in (("minValues", 0), ("maxValues", 1)):
+            assert [stats[key][f"c{n}"] for n in whole] == [lows[n] + added for n in whole]
+        assert snapshot.files("c285 = 20").num_rows == 1
+        assert snapshot.files("c285 = 21").num_rows == (0 if indexed == 300 else 1)
+
 
 class TestSchema:
-    def test_what_does_not_fit_is_refused_before_any_file(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.range(1))
-        before = catalog_rows(local), files_on_disk(local)
+    def test_what_does_not_fit_is_refused_before_any_file(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(1))
+        before = catalog_rows(lake), files_on_disk(lake)
         with pytest.raises(SchemaMismatchError) as caught:
-            write_dataset(local, NAME, spark.createDataFrame([("x", 1.5)], "id string, more double"))
+            write_dataset(lake, NAME, spark.createDataFrame([("x", 1.5)], "id string, more double"))
         assert [violation.where for violation in caught.value.violations] == ["id", "more"]
-        assert (catalog_rows(local), files_on_disk(local)) == before
+        assert (catalog_rows(lake), files_on_disk(lake)) == before
 
-    def test_a_merge_a_widening_and_a_rename_read_together(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
+    def test_a_merge_a_widening_and_a_rename_read_together(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
         wider = spark.createDataFrame([(2**40, (3, "b"))], "ID bigint, s struct<x bigint, y string>")
-        write_dataset(local, NAME, wider, schema_merge=True)
-        dataset = local.dataset(NAME)
+        write_dataset(lake, NAME, wider, schema_merge=True)
+        dataset = lake.dataset(NAME)
         dataset.rename_column("s.x", "z")
         dataset.rename_column("id", "key")
-        write_dataset(local, NAME, spark.createDataFrame([(5, (6, "c"))], "key bigint, s struct<z bigint, y string>"))
-        found = read_dataset(local, NAME).orderBy("key").toArrow()
+        write_dataset(lake, NAME, spark.createDataFrame([(5, (6, "c"))], "key bigint, s struct<z bigint, y string>"))
+        found = read_dataset(lake, NAME).orderBy("key").toArrow()
         assert found.schema.names == ["key", "s"]
         assert found.to_pylist() == [
             {"key": 1, "s": {"z": 2, "y": None}},
             {"key": 5, "s": {"z": 6, "y": "c"}},
             {"key": 2**40, "s": {"z": 3, "y": "b"}},
         ]
-        check_invariants(local)
+        check_invariants(lake)
 
     @pytest.mark.parametrize("mirror", [True, False])
-    def test_columns_that_become_strings(self, local: Lake, spark: SparkSession, mirror: bool) -> None:
+    def test_columns_that_become_strings(self, lake: Lake, spark: SparkSession, mirror: bool) -> None:
         first = spark.createDataFrame([(1, datetime(2026, 1, 1, tzinfo=UTC))], "id int, at timestamp")
-        write_dataset(local, NAME, first, mirror=mirror)
+        write_dataset(lake, NAME, first, mirror=mirror)
         text = spark.createDataFrame([("x", "y")], "id string, at string")
-        result = write_dataset(local, NAME, text, schema_merge=True, promote_to_string=True)
+        result = write_dataset(lake, NAME, text, schema_merge=True, promote_to_string=True)
         assert (result.rows, result.removed) == (1, 1 if mirror else 0)
-        assert rows(local) == [("1", "2026-01-01 00:00:00"), ("x", "y")]
-        check_invariants(local)
+        assert rows(lake) == [("1", "2026-01-01 00:00:00"), ("x", "y")]
+        check_invariants(lake)
 
-    def test_nulls_for_not_null_are_refused_and_nothing_stays(self, local: Lake, spark: SparkSession) -> None:
+    def test_a_type_is_widened_unless_that_is_forbidden(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.createDataFrame([(1,)], "id int"))
+        before = catalog_rows(lake), files_on_disk(lake)
+        wider = spark.createDataFrame([(2**40,)], "id bigint")
+        with pytest.raises(SchemaMismatchError, match="id"):
+            write_dataset(lake, NAME, wider, schema_merge=True, promote_types=False)
+        assert (catalog_rows(lake), files_on_disk(lake)) == before
+        write_dataset(lake, NAME, wider, schema_merge=True)
+        assert rows(lake) == [(1,), (2**40,)]
+
+    def test_a_new_table_has_the_properties_that_it_is_given(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(1), properties={"owner": "ana"}, mirror="fenced")
+        expected = {"owner": "ana", "lakelog.mirror": "fenced"}
+        assert lake.dataset(NAME).snapshot().metadata.configuration == expected
+
+    def test_nulls_for_not_null_are_refused_and_nothing_stays(self, lake: Lake, spark: SparkSession) -> None:
         nested = pa.struct([pa.field("x", pa.int32(), False)])
         schema = pa.schema(
             [pa.field("id", pa.int32(), False), ("s", nested), ("tags", pa.list_(pa.field("item", nested)))]
         )
-        local.create_dataset(NAME, schema)
-        before = catalog_rows(local), files_on_disk(local)
+        lake.create_dataset(NAME, schema)
+        before = catalog_rows(lake), files_on_disk(lake)
         kinds = "id int, s struct<x int>, tags array<struct<x int>>"
         bad = spark.createDataFrame([(1, None, None), (None, (1,), []), (2, (None,), [(None,), (1,)])], kinds)
         with pytest.raises(SchemaMismatchError) as caught:
-            write_dataset(local, NAME, bad)
+            write_dataset(lake, NAME, bad)
         assert [violation.where for violation in caught.value.violations] == ["id", "s", "tags"]
-        assert (catalog_rows(local), files_on_disk(local)) == before
-        write_dataset(local, NAME, spark.createDataFrame([(1, None, None), (2, (1,), [None])], kinds))
-        assert len(rows(local)) == 2
+        assert (catalog_rows(lake), files_on_disk(lake)) == before
+        write_dataset(lake, NAME, spark.createDataFrame([(1, None, None), (2, (1,), [None])], kinds))
+        assert len(rows(lake)) == 2
 
     def test_files_of_a_mapped_table_carry_field_ids(self, local: Lake, spark: SparkSession) -> None:
         write_dataset(local, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
@@ -286,36 +307,36 @@ class TestSchema:
 
 
 class TestRaces:
-    def test_a_base_version_is_exactly_that(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.range(1))
-        assert write_dataset(local, NAME, spark.range(1), base_version=0).version == 1
-        before = files_on_disk(local)
+    def test_a_base_version_is_exactly_that(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(1))
+        assert write_dataset(lake, NAME, spark.range(1), base_version=0).version == 1
+        before = files_on_disk(lake)
         with pytest.raises(VersionConflict):
-            write_dataset(local, NAME, spark.range(1), base_version=0)
-        assert files_on_disk(local) == before
+            write_dataset(lake, NAME, spark.range(1), base_version=0)
+        assert files_on_disk(lake) == before
         with pytest.raises(ValidationError, match="never tried on another one"):
-            write_dataset(local, NAME, spark.range(1), base_version=0, retries=1)
+            write_dataset(lake, NAME, spark.range(1), base_version=0, retries=1)
 
     def test_a_lost_race_is_tried_again_without_writing_again(
-        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+        self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_dataset(local, NAME, spark.range(1))
-        _overtake(monkeypatch, lambda: write_dataset(local, NAME, spark.range(1, 2)))
+        write_dataset(lake, NAME, spark.range(1))
+        _overtake(monkeypatch, lambda: write_dataset(lake, NAME, spark.range(1, 2)))
         with pytest.raises(VersionConflict):
-            write_dataset(local, NAME, spark.range(5, 6))
-        _overtake(monkeypatch, lambda: write_dataset(local, NAME, spark.range(2, 3)))
-        assert write_dataset(local, NAME, spark.range(3, 4), retries=1).version == 3
-        assert rows(local) == [(0,), (1,), (2,), (3,)]
-        check_invariants(local)
+            write_dataset(lake, NAME, spark.range(5, 6))
+        _overtake(monkeypatch, lambda: write_dataset(lake, NAME, spark.range(2, 3)))
+        assert write_dataset(lake, NAME, spark.range(3, 4), retries=1).version == 3
+        assert rows(lake) == [(0,), (1,), (2,), (3,)]
+        check_invariants(lake)
 
     def test_an_overwrite_that_was_overtaken_is_a_conflict(
-        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+        self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_dataset(local, NAME, spark.range(1))
-        _overtake(monkeypatch, lambda: write_dataset(local, NAME, spark.range(1, 2)))
+        write_dataset(lake, NAME, spark.range(1))
+        _overtake(monkeypatch, lambda: write_dataset(lake, NAME, spark.range(1, 2)))
         with pytest.raises(ConcurrencyError):
-            write_dataset(local, NAME, spark.range(9, 10), "overwrite", retries=5)
-        assert rows(local) == [(0,), (1,)]
+            write_dataset(lake, NAME, spark.range(9, 10), "overwrite", retries=5)
+        assert rows(lake) == [(0,), (1,)]
 
     def test_a_condition_conflicts_as_the_session_means_it(
         self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -334,15 +355,15 @@ class TestRaces:
             spark.conf.set("spark.sql.session.timeZone", before)
         assert len(rows(local)) == 2
 
-    def test_a_batch_is_written_once(self, local: Lake, spark: SparkSession) -> None:
+    def test_a_batch_is_written_once(self, lake: Lake, spark: SparkSession) -> None:
         batch = {"txn_app_id": "stream", "txn_version": 7}
-        assert write_dataset(local, NAME, spark.range(1), **batch).version == 0
-        again = write_dataset(local, NAME, spark.range(1), **batch)
+        assert write_dataset(lake, NAME, spark.range(1), **batch).version == 0
+        again = write_dataset(lake, NAME, spark.range(1), **batch)
         assert (again.skipped, again.version) == (True, 0)
-        assert write_dataset(local, NAME, spark.range(1), txn_app_id="stream", txn_version=8).version == 1
-        assert len(rows(local)) == 2
+        assert write_dataset(lake, NAME, spark.range(1), txn_app_id="stream", txn_version=8).version == 1
+        assert len(rows(lake)) == 2
         with pytest.raises(ValidationError, match="give both or neither"):
-            write_dataset(local, NAME, spark.range(1), txn_app_id="stream")
+            write_dataset(lake, NAME, spark.range(1), txn_app_id="stream")
 
 
 class TestFailures:
@@ -385,10 +406,10 @@ class TestFailures:
             write_dataset(local, NAME, spark.range(1))
 
     def test_files_are_kept_when_nobody_knows_whether_they_are_committed(
-        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+        self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An error that is not ours, raised by whatever came after COMMIT, says nothing about it."""
-        write_dataset(local, NAME, spark.range(1))
+        write_dataset(lake, NAME, spark.range(1))
         commit = Committer.commit
 
         def commit_and_fail(*arguments: Any) -> Any:
@@ -397,21 +418,29 @@ class TestFailures:
 
         monkeypatch.setattr(Committer, "commit", commit_and_fail)
         with pytest.raises(RuntimeError, match="after COMMIT"):
-            write_dataset(local, NAME, spark.range(1, 2))
+            write_dataset(lake, NAME, spark.range(1, 2))
         monkeypatch.undo()
-        assert rows(local) == [(0,), (1,)]
+        assert rows(lake) == [(0,), (1,)]
 
-    def test_another_partitioning_than_the_tables_is_refused(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.range(1))
+    def test_another_partitioning_than_the_tables_is_refused(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(1))
         with pytest.raises(ValidationError, match=r"the table is partitioned by \[\], not by \['id'\]"):
-            write_dataset(local, NAME, spark.range(1), partition_by=["id"])
+            write_dataset(lake, NAME, spark.range(1), partition_by=["id"])
 
-    def test_what_is_recorded_of_a_write(self, local: Lake, spark: SparkSession) -> None:
-        write_dataset(local, NAME, spark.range(3), user_metadata="why", committer="etl")
-        commit = local.dataset(NAME).history()[0]
+    def test_what_is_recorded_of_a_write(self, lake: Lake, spark: SparkSession) -> None:
+        write_dataset(lake, NAME, spark.range(3), user_metadata="why", committer="etl")
+        commit = lake.dataset(NAME).history()[0]
         assert commit.committer == "etl"
         assert commit.extra["userMetadata"] == "why"
         assert commit.extra["operationMetrics"]["numOutputRows"] == "3"
+
+
+def _numbers(kind: pa.DataType, low: int) -> pa.Array:
+    """Two numbers and a null, as values of a kind."""
+    numbers = pa.array([low, low + 1, None], pa.int8())
+    if pa.types.is_timestamp(kind):
+        return numbers.cast(pa.int64()).cast(kind)
+    return numbers.cast({pa.date32(): pa.int32(), pa.binary(): pa.string()}.get(kind, pa.int8())).cast(kind)
 
 
 def _overtake(monkeypatch: pytest.MonkeyPatch, winner: Any) -> None:

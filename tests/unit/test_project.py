@@ -1,5 +1,6 @@
 """The project's own files: what is committed works on every machine."""
 
+import ast
 import os
 import re
 import subprocess
@@ -49,6 +50,15 @@ def test_constraints_are_names_and_versions_only() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
     assert lines == sorted(set(lines))
+
+
+def test_the_package_imports_nothing_that_only_spark_connect_needs() -> None:
+    nodes = [node for path in (ROOT / "src").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    found = {name.partition(".")[0] for name in imported}
+    assert "pyspark" in found
+    assert found.isdisjoint({"google", "grpc", "grpc_status", "yaml", "zstandard"})
 
 
 @pytest.mark.parametrize("script", ["dev", ".ci/run"])

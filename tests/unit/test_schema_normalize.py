@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakelog.errors import ValidationError
 from lakelog.schema import from_bytes, from_delta_json, to_bytes, to_delta_json
 from lakelog.schema.normalize import normalize
-from tests.unit.test_schema_delta import LEAF_TYPES, NAMES, SCHEMAS, SIMPLE_TYPES, nested, violations
+from tests.fixtures.delta_json import LEAF_TYPES, NAMES, SCHEMAS, SIMPLE_TYPES, nested, violations
 
 
 class Annotated(pa.ExtensionType):  # type: ignore[misc]

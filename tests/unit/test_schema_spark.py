@@ -10,7 +10,7 @@ from pyspark.sql import types as spark
 from lakelog.errors import ValidationError
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark, to_spark
-from tests.unit.test_schema_delta import SCHEMAS, refused_schema, violations
+from tests.fixtures.delta_json import SCHEMAS, refused_schema, violations
 
 SAME_TYPES: list[tuple[pa.DataType, spark.DataType]] = [
     (pa.int8(), spark.ByteType()),

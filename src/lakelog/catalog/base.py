@@ -103,6 +103,10 @@ class Catalog(ABC):
         """A session in which the commit of this id either stands or never will."""
 
     @abstractmethod
+    def note(self, statement: str, parameters: Parameters) -> list[Row]:
+        """Runs one statement in a transaction of its own, which a crash of the machine may undo, and no other way."""
+
+    @abstractmethod
     def usage(self) -> tuple[int, int]:
         """Connections in use, and callers waiting for one."""
 

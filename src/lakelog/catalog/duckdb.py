@@ -177,6 +177,17 @@ class DuckdbCatalog(Catalog):
         finally:
             transaction.rollback()
 
+    def note(self, statement: str, parameters: Parameters) -> list[Row]:
+        transaction = self.begin((), "note", self._timeout)
+        try:
+            rows = transaction.fetch(statement, parameters)
+            transaction.commit()
+        except OutcomeUnknown as error:
+            raise DatabaseError(str(error)) from error
+        finally:
+            transaction.rollback()
+        return rows
+
     def usage(self) -> tuple[int, int]:
         return self._in_use, self._waiting
 

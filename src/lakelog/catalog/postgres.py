@@ -138,6 +138,18 @@ class PostgresCatalog(Catalog):
         finally:
             transaction.rollback()
 
+    def note(self, statement: str, parameters: Parameters) -> list[Row]:
+        connection = self._take(self._timeout)
+        try:
+            with self._failures("noting the state of the mirror"):
+                with connection.pipeline(), connection.transaction():
+                    connection.execute("SET LOCAL synchronous_commit = off")
+                    noted = connection.execute(statement, parameters)
+                rows: list[Row] = noted.fetchall()
+                return rows
+        finally:
+            self._pool.putconn(connection)
+
     def usage(self) -> tuple[int, int]:
         stats = self._pool.get_stats() if self._pool is not None else {}
         used = stats.get("pool_size", 0) - stats.get("pool_available", 0)

@@ -190,6 +190,27 @@ class SqliteCatalog(Catalog):
         finally:
             transaction.rollback()
 
+    def note(self, statement: str, parameters: Parameters) -> list[Row]:
+        deadline = Deadline(self._timeout)
+        self._leave_parent()
+        refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
+        connection = self._take(deadline)
+        broken = True
+        try:
+            self._lock(deadline)
+            try:
+                with _translated():
+                    # In WAL mode no fsync then; the next commit's makes this durable, too.
+                    connection.execute("PRAGMA synchronous = NORMAL")
+                    rows = connection.execute(statement, _bound(parameters)).fetchall()
+                    connection.execute("PRAGMA synchronous = FULL")
+            finally:
+                self._unlock(served=True)
+            broken = False
+        finally:
+            self._give_back(connection, broken=broken)
+        return rows
+
     def usage(self) -> tuple[int, int]:
         return self._pool_size - self._idle.qsize(), self._waiting
 

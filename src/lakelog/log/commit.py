@@ -6,9 +6,9 @@ locks, read and compare their heads, insert the version, insert the actions, mov
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
 from lakelog.catalog.locks import Deadline
@@ -62,6 +62,27 @@ class Conflict:
 Outcome = list[CommitResult] | Conflict
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A version that stands, as it is told to who watches."""
+
+    result: CommitResult
+    location: str
+    state: TableState
+    rows: Mapping[str, Sequence[Row]] | None
+    """What the catalog now holds of it, by catalog table; None where that is much and better read again."""
+
+
+class Watcher(Protocol):
+    """Somebody who looks at every commit before and after, while no lock is held."""
+
+    def check(self, table_id: int, expected: int | None) -> None:
+        """Raises ``LakelogError`` if nothing may be committed on top of this version, or of whatever the head is."""
+
+    def told(self, committed: Sequence[Committed]) -> None:
+        """Never raises: the commit stands."""
+
+
 class Committer:
     """Commits drafts to a catalog. Never retries."""
 
@@ -69,11 +90,30 @@ class Committer:
         self.catalog = catalog
         self.states = States(catalog)
         self.timeout = timeout
+        self.watcher: Watcher | None = None
 
     def commit(self, drafts: Sequence[Draft]) -> Outcome:
         """All drafts or none. Raises ``ValidationError`` before anything is locked where it can."""
         if len({draft.table_id for draft in drafts}) < len(drafts):
             raise ValidationError("commit", [Violation("drafts", "a table can be in a commit only once")])
+        for draft in drafts:
+            self.check(draft.table_id, draft.expected)
+        outcome = self._commit(drafts)
+        if not isinstance(outcome, Conflict):
+            self.tell(drafts)
+        return outcome
+
+    def check(self, table_id: int, expected: int | None) -> None:
+        """Raises ``LakelogError`` if a table takes no commits. For when no lock is held."""
+        if self.watcher is not None:
+            self.watcher.check(table_id, expected)
+
+    def tell(self, drafts: Sequence[Draft]) -> None:
+        """Tells that drafts are committed, for which their locks are gone."""
+        if self.watcher is not None:
+            self.watcher.told([draft.committed for draft in drafts if draft.committed is not None])
+
+    def _commit(self, drafts: Sequence[Draft]) -> Outcome:
         commit_id = str(uuid.uuid4())
         with CommitRecord(_names(drafts), drafts[0].description.operation) as record:
             bases: list[TableState | None] = []
@@ -164,10 +204,16 @@ class Committer:
         return self._locked(transaction, transaction.fetch(self.catalog.queries["lock_head"], key), table_id, expected)
 
     def _locked(
-        self, transaction: Transaction, rows: list[Row], table_id: int, expected: int | None
+        self,
+        transaction: Transaction,
+        rows: list[Row],
+        table_id: int,
+        expected: int | None,
+        *,
+        hidden: bool = False,
     ) -> Head | Conflict:
         if rows:
-            return _live_head(rows, table_id)
+            return _live_head(rows, table_id, hidden=hidden)
         found = transaction.give_up(self.catalog.queries["table_by_id"], {"table_id": table_id})
         head = _live_head(found, table_id)
         return Conflict(head.name, table_id, head.version if expected is None else expected, head.version)
@@ -210,7 +256,7 @@ class Committer:
         answers = iter(transaction.fetch_each(*asked))
         heads: dict[int, Head] = {}
         for draft in ordered:
-            head = self._locked(transaction, next(answers), draft.table_id, draft.expected)
+            head = self._locked(transaction, next(answers), draft.table_id, draft.expected, hidden=draft.imported)
             if isinstance(head, Conflict):
                 return head
             heads[draft.table_id] = head
@@ -219,7 +265,7 @@ class Committer:
 
     def _txn_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
         """An application's progress never goes back, and never stands still."""
-        asked = [(draft, txn) for draft in drafts for txn in draft.txns]
+        asked = [(draft, txn) for draft in drafts if not draft.imported for txn in draft.txns]
         if not asked:
             return []
         statement = self.catalog.queries["txn_version"]
@@ -248,8 +294,8 @@ class Committer:
         record: CommitRecord,
     ) -> CommitResult:
         queries = self.catalog.queries
-        committed_at = max(now_ms(), head.committed_at + 1)
         description = draft.description
+        committed_at = max(description.committed_at or now_ms(), head.committed_at + 1)
         version_row = (
             draft.table_id,
             draft.version,
@@ -261,10 +307,12 @@ class Committer:
             encode_json(description.extra) if description.extra else None,
         )
         transaction.insert("dl_table_versions", [version_row])
+        written: dict[str, Any] = {"dl_table_versions": [version_row]}
         key = {"table_id": draft.table_id, "version": draft.version}
         if len(draft.removes):
             removed = draft.removes.rows(draft.table_id, draft.version, committed_at, live)
             transaction.insert("dl_remove_files", removed)
+            written["dl_remove_files"] = removed
             transaction.execute(queries["close_removed"], key)
             record.rows["dl_remove_files"] = len(draft.removes)
         removed_paths = set(draft.removes.paths) if live else set()
@@ -274,6 +322,7 @@ class Committer:
                 transaction.execute(queries["close_file"], {**replaced, "removed_version": draft.version})
         for table, rows in draft.rows(base, live):
             transaction.insert(table, rows)
+            written[table] = rows
             record.rows[table] = record.rows.get(table, 0) + len(rows)
         transaction.execute(
             queries["advance_head"],
@@ -284,13 +333,18 @@ class Committer:
                 "protocol_version": draft.state.protocol_version,
             },
         )
-        return CommitResult(
+        result = CommitResult(
             table_id=draft.table_id,
             table=head.name,
             version=draft.version,
             committed_at=committed_at,
             commit_id=commit_id,
         )
+        few = all(isinstance(rows, list) for rows in written.values())
+        draft.committed = Committed(
+            result=result, location=head.location, state=draft.state, rows=written if few else None
+        )
+        return result
 
     def settled(self, commit_id: str, statement: str, parameters: Parameters) -> list[Row]:
         """What a statement finds when the commit of this id stands or never will; asks while the database comes back.
@@ -350,11 +404,11 @@ def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violatio
                 )
 
 
-def _live_head(rows: list[tuple[Any, ...]], table_id: int) -> Head:
+def _live_head(rows: list[tuple[Any, ...]], table_id: int, *, hidden: bool = False) -> Head:
     if not rows:
         raise DatasetNotFoundError(f"there is no dataset with id {table_id}")
     head = Head(*rows[0][: len(Head._fields)])
-    if head.dropped_at is not None:
+    if head.dropped_at is not None and not hidden:
         raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
     return head
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,8 +31,13 @@ from lakelog.schema import to_bytes
 from lakelog.schema.changes import changes_between
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
+if TYPE_CHECKING:
+    from lakelog.log.commit import Committed
+
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 _LARGEST = 2**63 - 1
 
@@ -47,6 +52,8 @@ class Description:
     operation_parameters: Mapping[str, Any]
     committer: str | None = None
     extra: Mapping[str, Any]
+    committed_at: int | None = None
+    """When, for a commit that was made elsewhere before. Later than that if the commit before it was later."""
 
     def problems(self) -> list[Violation]:
         found = []
@@ -81,12 +88,17 @@ class Draft:
         actions: Sequence[Input],
         description: Description,
         row_groups: Sequence[RowGroup] | pa.Table = (),
+        *,
+        imported: bool = False,
     ) -> None:
         if misused := _misused(table_id, expected, actions):
             raise ValidationError("commit", misused)
         self.table_id = table_id
         self.expected = expected
         self.version = expected + 1
+        self.imported = imported
+        """Whether the commit was made elsewhere before: it is taken as it is, also by a table that is not shown yet."""
+        self.committed: Committed | None = None
         self.metadata: TableMetadata
         single: list[Any] = []
         many_adds: list[AddFiles] = []
@@ -158,11 +170,13 @@ class Draft:
             self.metadata = state.metadata
         else:
             self.metadata = self._next_metadata(self.new_metadata, state)
-        if self.new_protocol is not None and state is not None:
+        if self.new_protocol is not None and state is not None and not self.imported:
             found += [Violation("protocol", text) for text in upgrade_problems(state.protocol, self.new_protocol)]
+        if self.new_metadata is not None and state is not None and not self.imported:
+            found += _in_commit_timestamp_problems(state.metadata.action, self.new_metadata)
         self.protocol = self.new_protocol or (state.protocol if state else None)
         self._protocol_version = self.version if self.new_protocol or state is None else state.protocol_version
-        if state is not None and state.metadata.action.configuration.get("delta.appendOnly") == "true":
+        if state is not None and _is_on(state.metadata.action, "delta.appendOnly") and not self.imported:
             found += self.removes.append_only_problems()
         return found + self.adds.problems(self.metadata)
 
@@ -232,6 +246,18 @@ class Draft:
         current = self.metadata.schema_version
         older = {path: file.schema_version for path, file in live.items() if file.schema_version != current}
         yield from self.adds.rows(table_id, version, self.metadata, older)
+
+
+def _in_commit_timestamp_problems(before: Metadata, after: Metadata) -> list[Violation]:
+    """Readers have to be told when a table began to have them, by the time of a commit that nobody knows before it."""
+    if _is_on(after, IN_COMMIT_TIMESTAMPS) and not _is_on(before, IN_COMMIT_TIMESTAMPS):
+        message = "can be switched on only when a table is created"
+        return [Violation(f"configuration.{IN_COMMIT_TIMESTAMPS}", message)]
+    return []
+
+
+def _is_on(metadata: Metadata, name: str) -> bool:
+    return metadata.configuration.get(name, "").lower() == "true"
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:

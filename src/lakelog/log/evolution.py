@@ -18,7 +18,7 @@ from lakelog.log.draft import Description, Draft
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
-from lakelog.log.validation.features import needed_features, raised_protocol
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
 from lakelog.schema.alter import Layout, type_change_problems
 from lakelog.schema.changes import SchemaChange, changes_between
@@ -34,9 +34,6 @@ from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
 from lakelog.schema.projection import project, renamed
 from lakelog.schema.widening import ENABLED
-
-MIRROR = "lakelog.mirror"
-"""The table property that says whether Delta's log is written, too: ``false``, ``fenced``, or absent for yes."""
 
 _log = logging.getLogger("lakelog.schema")
 

@@ -9,20 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.errors import LakelogError
 from lakelog.schema.mapping import physical_name, physical_schema
 from lakelog.schema.projection import Parts, composed, is_native, project
 
-TO_READ = ["version", "ordinal", "path", "size", "partition_values", "schema_version", "deletion_vector"]
+TO_READ = [
+    "version",
+    "ordinal",
+    "path",
+    "size",
+    "partition_values",
+    "schema_version",
+    "row_count",
+    "deletion_vector",
+]
 """What of the log's columns it takes to read files."""
-
-
-def refuse_deletion_vectors(files: Any, table: str) -> None:
-    """Raises ``LakelogError`` if rows of a file are deleted without being gone."""
-    hidden = files.filter(files.column("deletion_vector").is_valid()).column("path")
-    if len(hidden):
-        path = hidden[0].as_py()
-        raise LakelogError(f"{table}: {path!r} has a deletion vector, which cannot be read yet; rewrite the file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Condition, Everything, Predicate, columns_in
 from lakelog.log.pruning.reader import read_condition
 from lakelog.log.snapshot import Snapshot, column_types
@@ -93,15 +94,14 @@ class Scan:
             undecided = _among(files, self.snapshot.files(self._condition.others, _KEY))
         else:
             undecided = pa.repeat(False, files.num_rows)
-        # What a deletion vector hides is still among the rows of the file.
-        undecided = pc.or_(undecided, files.column("deletion_vector").is_valid())
-        undecided = pc.or_(undecided, files.column("row_count").is_null())
-        decided = files.filter(pc.invert(undecided)).column("row_count")
-        return pc.sum(decided).as_py() or 0, files.filter(undecided)
+        # Bounds are those of all rows that are in the file, so what they prove holds for those that are not deleted.
+        rows = live_rows(files)
+        undecided = pc.or_(undecided, rows.is_null())
+        return _sum(rows.filter(pc.invert(undecided))), files.filter(undecided)
 
     def explain(self) -> Explanation:
         """How much the scan reads, and which part of the condition saves how much."""
-        sizes = ["size", "row_count"]
+        sizes = ["size", "row_count", "deletion_vector"]
         everything, kept = self.snapshot.files(columns=sizes), self.files(sizes)
         groups = self.snapshot.row_groups(columns=["row_group"]).num_rows
         kept_groups = groups if not self._condition.parts else self.row_groups(["row_group"]).num_rows
@@ -109,8 +109,8 @@ class Scan:
             table=self._table,
             version=self.snapshot.version,
             files=Kept(kept=kept.num_rows, total=everything.num_rows),
-            rows=Kept(kept=_sum(kept, "row_count"), total=_sum(everything, "row_count")),
-            bytes=Kept(kept=_sum(kept, "size"), total=_sum(everything, "size")),
+            rows=Kept(kept=_sum(live_rows(kept)), total=_sum(live_rows(everything))),
+            bytes=Kept(kept=_sum(kept.column("size")), total=_sum(everything.column("size"))),
             row_groups=Kept(kept=kept_groups, total=groups),
             reasons=tuple(self._reason(*part, everything.num_rows) for part in self._condition.parts),
         )
@@ -137,5 +137,5 @@ def _among(files: Any, others: Any) -> Any:
     return pc.fill_null(joined.column("there"), False)
 
 
-def _sum(files: Any, column: str) -> int:
-    return int(pc.sum(files.column(column)).as_py() or 0)
+def _sum(numbers: Any) -> int:
+    return int(pc.sum(numbers).as_py() or 0)

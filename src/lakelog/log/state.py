@@ -106,6 +106,13 @@ class States:
                 self._states.popitem(last=False)
         return state
 
+    def forget(self, table_id: int) -> None:
+        """For a table whose versions are gone, as no shown table's ever are."""
+        with self._guard:
+            self._latest.pop(table_id, None)
+            for key in [key for key in self._states if key[0] == table_id]:
+                del self._states[key]
+
     def of_head(self, session: Session, head: Head) -> TableState:
         """The state at a head; needs no statement if its metadata and protocol were seen before."""
         known = self.known(head.table_id, head.version)

@@ -108,6 +108,7 @@ class TransactionManager:
         """
         if misused := integer_problems("dataset id", dataset_id):
             raise ValidationError("begin", misused)
+        self._committer.check(dataset_id, base_version)
         catalog, timeout = self._committer.catalog, self._committer.timeout
         commit_id = str(uuid.uuid4())
         transaction = catalog.begin([dataset_id], commit_id, timeout)
@@ -143,9 +144,11 @@ class TransactionManager:
         transaction = context.take()
         with CommitRecord(str(context.dataset_id), description.operation) as record:
             try:
-                return self._commit(context, transaction, draft, record)
+                version = self._commit(context, transaction, draft, record)
             finally:
                 context.end("committed" if record.outcome == "committed" else "rolled back")
+        self._committer.tell([draft])
+        return version
 
     def _commit(self, context: TxContext, transaction: Transaction, draft: Draft, record: CommitRecord) -> int:
         base = self._committer.states.load(transaction, context.dataset_id, context.base_version)

@@ -125,7 +125,7 @@ class LocalStore(LogStore):
     def replace(self, name: str, data: bytes, modified: int | None = None) -> None:
         temporary = self._temporary(name, data, modified)
         try:
-            os.replace(temporary, f"{self.place}/{name}")
+            Path(temporary).replace(self._directory / name)
         except OSError:
             _unlink(temporary)
             raise

@@ -20,8 +20,8 @@ from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened
-from lakelog.spark.footers import Harvest
 from lakelog.spark.options import WriteOptions
 
 _NEEDED = ["path", "partition_values", "size", "deletion_vector"]

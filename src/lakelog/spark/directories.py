@@ -2,34 +2,23 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakelog.errors import ConfigurationError, LakelogError
+from lakelog.parquet.footers import WrittenFile
+from lakelog.parquet.hive import NULL_DIRECTORY, is_hidden, log_path, unescaped
 from lakelog.spark.expressions import local_time, quoted
-from lakelog.spark.footers import WrittenFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 WRITE = "__w"
 """The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
-
-NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-"""What Spark calls the directory of null."""
-
-_IN_PATHS = "/=:@!$&'()*+,;~-._"
-"""Characters that a path of Delta's log has as they are."""
-
-_SPECIAL = re.compile(r'[\x01-\x1f"#%\'*/:=?\\\x7f{[\]^]')
-"""What Hive and Spark escape in a directory's name."""
-
-_ESCAPED = re.compile(r"%([0-9a-fA-F]{2})")
 
 
 def partition_value(field: pa.Field) -> "Column":
@@ -44,18 +33,6 @@ def partition_value(field: pa.Field) -> "Column":
         # In Spark's order 0.0 and -0.0 are the same and may alternate, but they have directories of their own.
         return value.cast("string")
     return F.nullif(value, F.lit("")) if pa.types.is_string(field.type) else value
-
-
-def directory_of(values: Mapping[str, str | None]) -> str:
-    """The directories that Spark makes for partition values."""
-    return "/".join(
-        f"{_escaped(name)}={NULL_DIRECTORY if value is None else _escaped(value)}" for name, value in values.items()
-    )
-
-
-def log_path(relative: str) -> str:
-    """A path below the table's location as the log names it."""
-    return quote(relative, safe=_IN_PATHS)
 
 
 def local_path(place: str) -> str:
@@ -95,7 +72,7 @@ def written_files(root: str, directory: str, partition_columns: Sequence[str]) -
 def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda each: each.name):
-            if entry.name.startswith((".", "_")) and "=" not in entry.name:
+            if is_hidden(entry.name):
                 continue
             if entry.is_dir():
                 yield from _entries(Path(entry.path))
@@ -111,15 +88,7 @@ def _values(relative: str, columns: Sequence[str]) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for column, part in zip(columns, parts, strict=True):
         name, _, text = part.partition("=")
-        if _unescaped(name) != column:
+        if unescaped(name) != column:
             raise LakelogError(f"expected a directory of partition column {column!r}, found {relative!r}")
-        values[column] = None if text == NULL_DIRECTORY else _unescaped(text)
+        values[column] = None if text == NULL_DIRECTORY else unescaped(text)
     return values
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", text)
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)

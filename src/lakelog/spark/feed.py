@@ -25,12 +25,12 @@ from lakelog.dataset import Dataset
 from lakelog.errors import DatabaseError, LakelogError
 from lakelog.lake import Lake
 from lakelog.log.appends import Appends, are_partitioned_by
-from lakelog.log.reading import TO_READ, FileGroup, refuse_deletion_vectors
+from lakelog.log.reading import TO_READ, FileGroup
 from lakelog.log.snapshot import Snapshot
+from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.checkpoint import planned, taken
-from lakelog.spark.directories import NULL_DIRECTORY
 from lakelog.spark.manifest import MANIFEST, OPTIONS, Files, manifest_of
 from lakelog.spark.partitions import is_instant, partition_values, told_by_directories
 from lakelog.spark.read import selected
@@ -157,7 +157,10 @@ class Feed:
     def _checked(self, files: Any) -> Any:
         """The files, if the stream can give their rows. Raises ``LakelogError``."""
         name = self._dataset.name
-        refuse_deletion_vectors(files, repr(name))
+        if files.column("deletion_vector").null_count < files.num_rows:
+            raise LakelogError(
+                f"files of {name!r} have deletion vectors, which this stream cannot apply: use format('lakelog')"
+            )
         newest = pc.max(files.column("schema_version")).as_py() or 0
         if newest > self._snapshot.state.metadata.schema_version and not self._reads_alike(self._dataset.snapshot()):
             raise LakelogError(f"the columns of {name!r} were changed: start the query again, and it goes on")

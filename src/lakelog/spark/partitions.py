@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
-from lakelog.spark.directories import NULL_DIRECTORY, WRITE, directory_of
+from lakelog.parquet.hive import NULL_DIRECTORY, directory_of
+from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.predicates import columns_read
 

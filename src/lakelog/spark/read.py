@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,19 @@ from pyspark.sql import functions as F
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.pruning.predicate import Everything, Predicate
-from lakelog.log.reading import TO_READ, FileGroup, refuse_deletion_vectors
+from lakelog.log.reading import TO_READ, FileGroup
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
+from lakelog.spark.deleted_rows import without_deleted
 from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import columns as converted
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import session_for
-from lakelog.spark.manifest import Files, metadata_path, read_files
+from lakelog.spark.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
 from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
 
@@ -97,13 +99,12 @@ def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, pre
 
 def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
     """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
-    refuse_deletion_vectors(files, repr(snapshot))
     if files.num_rows == 0:
         return _described(empty_frame(spark, snapshot.schema), snapshot.schema)
     metadata = snapshot.state.metadata
     scan = _Scan(spark, location, snapshot.version, metadata.partition_columns)
     groups = snapshot.file_groups_as(metadata.schema, metadata.physical, files)
-    parts = [part for group in groups for part in scan.parts(group)]
+    parts = [part for group in groups for each in _apart(group) for part in scan.parts(each)]
     return _described(reduce(lambda one, other: one.union(other), parts), snapshot.schema)
 
 
@@ -163,6 +164,14 @@ def _described(frame: "DataFrame", schema: pa.Schema) -> "DataFrame":
             for name, found in metadata.items()
         ]
     )
+
+
+def _apart(group: FileGroup) -> list[FileGroup]:
+    """The files without deletion vectors, which are read as if there were none, and those with."""
+    vectors = group.files.column("deletion_vector")
+    if vectors.null_count in (0, len(vectors)):
+        return [group]
+    return [replace(group, files=group.files.filter(mask)) for mask in (vectors.is_null(), vectors.is_valid())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +243,13 @@ class _Scan:
     def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
         fields = [readable(field) for field in group.schema if field.name not in self.partition_columns]
         schema = to_spark(pa.schema([*fields, *extra]))
-        return read_files(
-            self.spark,
-            schema,
-            self._files(files),
-            version=self.version,
-            partitioned=bool(self.partition_columns and extra),
-        )
+        found = self._files(files)
+        partitioned = bool(self.partition_columns and extra)
+        frame = read_files(self.spark, schema, found, version=self.version, partitioned=partitioned)
+        if files.column("deletion_vector").null_count:
+            return frame
+        vectors = [each for each in vectors_of(files, uri_of(self.location)) if each is not None]
+        return without_deleted(frame, found.places, vectors)
 
     def _files(self, files: Any) -> Files:
         return Files(self.location, files.column("path").combine_chunks(), files.column("size").combine_chunks())

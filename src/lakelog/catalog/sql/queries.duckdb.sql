@@ -38,3 +38,9 @@ WHERE table_id = $table_id AND column_name = $column{n} AND span >= 0 AND min_nu
 SELECT version, ordinal FROM column_stats
 WHERE table_id = $table_id AND column_name = $column{n} AND span >= 0
   AND min_text <= $high{n} AND (max_text >= $low{n} OR max_text IS NULL)
+
+-- name: mirror_begin
+-- There is one writer, and no key to conflict with.
+INSERT INTO dl_mirror_status (table_id, published_version, state, updated_at)
+SELECT $table_id, $published, $state, $updated_at
+WHERE NOT EXISTS (SELECT 1 FROM dl_mirror_status WHERE table_id = $table_id) RETURNING table_id

@@ -28,6 +28,22 @@ SELECT location FROM dl_tables
 -- A table before its first commit.
 INSERT INTO dl_tables (name, location, created_at) VALUES ($name, $location, $created_at) RETURNING table_id
 
+-- name: table_by_location
+-- The table that has a location, dropped or not: there is only one.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+FROM dl_tables WHERE location = $location
+
+-- name: hide_table
+-- A new table that is filled from a version on before it is shown.
+UPDATE dl_tables SET current_version = $version, dropped_at = $dropped_at WHERE table_id = $table_id
+
+-- name: show_table
+UPDATE dl_tables SET name = $name, dropped_at = NULL WHERE table_id = $table_id
+
+-- name: purge
+-- Takes a table that was never shown out of one of the log's tables.
+DELETE FROM {table} WHERE table_id = $table_id
+
 -- name: rename_table
 UPDATE dl_tables SET name = $name WHERE table_id = $table_id
 
@@ -266,6 +282,60 @@ SELECT version, ordinal FROM column_stats WHERE table_id = $table_id AND column_
 -- Live files older than a column's statistics, which every search of that column keeps.
 SELECT version, ordinal FROM dl_add_files
 WHERE table_id = $table_id AND version < $since{n} AND (removed_version IS NULL OR removed_version > $version)
+
+-- name: commit_rows
+-- What the commits of a range of versions put into one of the log's tables.
+SELECT {columns} FROM {table}
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version
+
+-- name: tombstones
+-- The files that were removed up to a version, lately enough to be remembered.
+SELECT {columns} FROM dl_remove_files f
+WHERE f.table_id = $table_id AND f.version <= $version AND f.deletion_timestamp > $oldest
+ORDER BY f.version
+
+-- name: latest_txns
+-- How far each application has come by a version.
+SELECT app_id, app_version, last_update, extra FROM dl_txn_actions a
+WHERE table_id = $table_id AND version = (
+  SELECT max(b.version) FROM dl_txn_actions b
+  WHERE b.table_id = $table_id AND b.app_id = a.app_id AND b.version <= $version)
+ORDER BY app_id
+
+-- name: latest_domains
+-- The domains that are there at a version.
+SELECT domain, configuration, extra FROM dl_domain_metadata a
+WHERE table_id = $table_id AND version = (
+  SELECT max(b.version) FROM dl_domain_metadata b
+  WHERE b.table_id = $table_id AND b.domain = a.domain AND b.version <= $version)
+  AND NOT removed
+ORDER BY domain
+
+-- name: mirror_status
+-- How far a table's mirror is, if it was ever looked at.
+SELECT published_version, state, error, updated_at FROM dl_mirror_status WHERE table_id = $table_id
+
+-- name: mirror_begin
+INSERT INTO dl_mirror_status (table_id, published_version, state, updated_at)
+VALUES ($table_id, $published, $state, $updated_at) ON CONFLICT DO NOTHING RETURNING table_id
+
+-- name: mirror_set
+-- For a table that nobody else knows yet.
+UPDATE dl_mirror_status SET published_version = $published, state = $state, error = $error, updated_at = $updated_at
+WHERE table_id = $table_id
+
+-- name: mirror_advance
+-- Compares and sets: what another mirror did meanwhile stands.
+UPDATE dl_mirror_status SET published_version = $published, state = $state, error = $error, updated_at = $updated_at
+WHERE table_id = $table_id AND published_version = $found AND state = $found_state
+RETURNING table_id
+
+-- name: mirror_pending
+-- The live tables that have versions to publish.
+SELECT t.table_id FROM dl_tables t LEFT JOIN dl_mirror_status m ON m.table_id = t.table_id
+WHERE t.dropped_at IS NULL AND t.current_version > coalesce(m.published_version, -1)
+  AND coalesce(m.state, 'published') IN ('published', 'failing')
+ORDER BY t.table_id
 
 -- name: migration_version
 SELECT max(version) FROM lakelog_migrations

@@ -17,6 +17,10 @@ from lakelog.schema.mapping import children, columns, is_mapped
 FEATURE_READER_VERSION = 3
 FEATURE_WRITER_VERSION = 7
 
+MIRROR = "lakelog.mirror"
+"""The table property that says whether Delta's log is written, too: ``false``, ``fenced``, or absent for yes."""
+FENCED = "fenced"
+
 # Writers that do not know this name must refuse the table, while readers, who need not care, still read the mirror.
 LAKELOG_FEATURE = "lakelog.managed"
 
@@ -157,6 +161,8 @@ def needed_features(schema: pa.Schema, configuration: Mapping[str, str]) -> froz
         needed.add("v2Checkpoint")
     if is_mapped(configuration):
         needed.add("columnMapping")
+    if configuration.get(MIRROR) == FENCED:
+        needed.add(LAKELOG_FEATURE)
     if any(_holds_local_time(field.type) for field in schema):
         needed.add("timestampNtz")
     return frozenset(needed)

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from lakelog.errors import LakelogError, SchemaMismatchError, Violation
+from lakelog.parquet.footers import Harvest, WrittenFile, harvest
+from lakelog.parquet.hive import NULL_DIRECTORY, directory_of, log_path
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, with_field_ids
 from lakelog.schema.spark_text import spark_text
-from lakelog.spark.directories import NULL_DIRECTORY, directory_of, log_path
-from lakelog.spark.footers import Harvest, WrittenFile, harvest
 from lakelog.spark.source.job import Job
 
 _ROW_GROUP_ROWS = 1 << 20

@@ -16,11 +16,11 @@ from lakelog.errors import (
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.state import TableMetadata
+from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import Change, check_partitioning, commit_change, commit_new, defined_by, is_done
 from lakelog.spark.directories import WRITE
-from lakelog.spark.footers import Harvest
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset

@@ -3,20 +3,27 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from lakelog.errors import LakelogError
+from lakelog.log.deletion_vectors import FileVector
+from lakelog.parquet.footers import Places, is_rebased
 from lakelog.schema.convert import apply
 from lakelog.schema.projection import Parts, project
-from lakelog.spark.footers import Places, is_rebased
 from lakelog.spark.partitions import canonical
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BATCH = 1 << 16
 """Rows at a time."""
+
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class DataFile:
     uri: str
     size: int
     values: tuple[str | None, ...]
+    vector: FileVector | None
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,14 @@ def read_rows(part: FilesToRead) -> Iterator[pa.RecordBatch]:
     for file in part.files:
         try:
             with places.open(file.uri) as opened:
-                yield from _rows(part, file, opened)
+                deleted = _NONE if file.vector is None else file.vector.read(places.open)
+                yield from _rows(part, file, opened, deleted)
         except FileNotFoundError as error:
             message = f"{file.uri} is gone: it belongs to a version that was read too late, after a vacuum"
             raise LakelogError(message) from error
 
 
-def _rows(part: FilesToRead, file: DataFile, opened: Any) -> Iterator[pa.RecordBatch]:
+def _rows(part: FilesToRead, file: DataFile, opened: Any, deleted: "NDArray[np.int64]") -> Iterator[pa.RecordBatch]:
     if opened.size() != file.size:
         raise LakelogError(f"{file.uri} was committed with {file.size} bytes, and has {opened.size()}")
     # INT96 would not reach beyond the years of nanoseconds.
@@ -65,7 +74,10 @@ def _rows(part: FilesToRead, file: DataFile, opened: Any) -> Iterator[pa.RecordB
     names = {field.name.lower() for field in stored}
     chosen = [name for name in parquet.schema_arrow.names if name.lower() in names]
     constants = dict(zip(part.partition_columns, file.values, strict=True))
-    for batch in parquet.iter_batches(batch_size=_BATCH, columns=chosen):
+    first = 0
+    for whole in parquet.iter_batches(batch_size=_BATCH, columns=chosen):
+        batch = _without(whole, deleted, first)
+        first += whole.num_rows
         raw = pa.Table.from_batches([batch])
         found = dict(zip((field.name for field in stored), apply(project(list(raw.schema), stored), raw), strict=True))
         found |= {
@@ -74,6 +86,16 @@ def _rows(part: FilesToRead, file: DataFile, opened: Any) -> Iterator[pa.RecordB
             if field.name in constants
         }
         yield from _as_told(part, found, batch.num_rows).to_batches()
+
+
+def _without(batch: pa.RecordBatch, deleted: "NDArray[np.int64]", first: int) -> pa.RecordBatch:
+    """The rows of a batch that are not deleted, by the file's index of its first row."""
+    begin, end = np.searchsorted(deleted, [first, first + batch.num_rows])
+    if begin == end:
+        return batch
+    kept = np.ones(batch.num_rows, np.bool_)
+    kept[deleted[begin:end] - first] = False
+    return batch.filter(pa.array(kept))
 
 
 def _as_told(part: FilesToRead, found: dict[str, Any], rows: int) -> pa.Table:

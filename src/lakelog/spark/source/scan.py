@@ -8,13 +8,14 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.reading import FileGroup, refuse_deletion_vectors
+from lakelog.log.deletion_vectors import vectors_of
+from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, readable
 from lakelog.schema.projection import composed, project
 from lakelog.schema.spark import from_spark
-from lakelog.spark.manifest import Files
+from lakelog.spark.manifest import Files, uri_of
 from lakelog.spark.partitions import partition_values
 from lakelog.spark.source.rows import DataFile, FilesToRead
 
@@ -47,7 +48,6 @@ def check_schema(table: pa.Schema, told: "StructType") -> None:
 
 def tasks(snapshot: Snapshot, location: str, files: Any, told: "StructType") -> list[FilesToRead]:
     """The work of reading these files under the schema that Spark was told, cut into tasks."""
-    refuse_deletion_vectors(files, repr(snapshot))
     metadata = snapshot.state.metadata
     target = project(list(metadata.schema), list(to_arrow_schema(told, timezone="UTC")))
     largest = _largest_task(files)
@@ -65,8 +65,9 @@ def _data_files(group: FileGroup, location: str, partition_columns: tuple[str, .
     partitions = [group.schema.field(name) for name in partition_columns]
     numbers, values = partition_values(files.column("partition_values"), partitions)
     uris = Files(location, paths, sizes).uris.to_pylist()
-    for uri, size, number in zip(uris, sizes.to_pylist(), numbers.to_pylist(), strict=True):
-        yield DataFile(uri, size, values[number])
+    vectors = vectors_of(files, uri_of(location))
+    for uri, size, number, vector in zip(uris, sizes.to_pylist(), numbers.to_pylist(), vectors, strict=True):
+        yield DataFile(uri, size, values[number], vector)
 
 
 def _largest_task(files: Any) -> int:

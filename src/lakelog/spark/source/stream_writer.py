@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from lakelog.parquet.footers import Harvest
 from lakelog.spark.checkpoint import query_id
 from lakelog.spark.commits import is_done
-from lakelog.spark.footers import Harvest
 from lakelog.spark.source.files import together, write_rows
 from lakelog.spark.source.job import Job, plan_job
 from lakelog.spark.source.options import Door, write_options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lakelog.spark.footers import Harvest
+from lakelog.parquet.footers import Harvest
 from lakelog.spark.source.files import together, write_rows
 from lakelog.spark.source.job import plan_job
 from lakelog.spark.source.options import Door, write_options

@@ -5,11 +5,10 @@ A bound may be wider than the values, never narrower; where a footer leaves that
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -19,20 +18,16 @@ import pyarrow.parquet as pq
 
 from lakelog.errors import LakelogError
 from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS
+from lakelog.parquet.bound_texts import Form, form_of
 from lakelog.schema.leaves import Leaf, leaf_columns
 from lakelog.schema.mapping import children
-from lakelog.spark.bound_texts import Form, form_of
 from lakelog.strict_json import encode_json
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _THREADS = 16
 _FILES_PER_THREAD = 64
-_FILES_PER_TASK = 512
 _SHOWN = 20
 
-_FOOTERS = pa.schema(
+FOOTERS = pa.schema(
     [
         ("file", pa.int64()),
         ("row_group", pa.int32()),
@@ -80,50 +75,17 @@ def harvest(
     are not whole Parquet files of their listed size raise ``LakelogError``, which names them.
     """
     listed = [(number, file.place, file.size) for number, file in enumerate(files)]
-    return _harvest(files, _footers(listed, _leaves(schema, indexed), by), data_change)
+    return harvest_of(files, read_footers(listed, Layouts(leaves_in(schema, indexed)), by), data_change)
 
 
-def harvest_in_spark(
-    spark: "SparkSession",
-    files: Sequence[WrittenFile],
-    schema: Any,
-    indexed: Sequence[Leaf],
-    *,
-    data_change: bool = True,
-    by: str = "spark",
-) -> Harvest:
-    """The same, read by Spark's executors: for thousands of files in an object store, or files that only they reach.
-
-    The executors need ``lakelog``. For files on a local disk, the threads of ``harvest`` are faster.
-    """
-    from pyspark.sql.functions import udf
-
-    if not files:
-        return _harvest(files, _FOOTERS.empty_table(), data_change)
-    tasks = [
-        pa.table(
-            {
-                "file": pa.array(range(start, start + len(part)), pa.int64()),
-                "place": pa.array([file.place for file in part], pa.string()),
-                "size": pa.array([file.size for file in part], pa.int64()),
-            }
-        )
-        for start in range(0, len(files), _FILES_PER_TASK)
-        if (part := files[start : start + _FILES_PER_TASK])
-    ]
-    # mapInArrow would need pandas, so that Arrow's own bytes go through a plain function.
-    read = udf(partial(_task, leaves=_leaves(schema, indexed), by=by), "binary", useArrow=False)
-    listed = spark.createDataFrame([(_to_bytes(task),) for task in tasks], "listed binary")
-    found = listed.repartition(len(tasks)).select(read("listed")).collect()
-    return _harvest(files, pa.concat_tables([_from_bytes(row[0]) for row in found]), data_change)
-
-
-def _leaves(schema: Any, indexed: Sequence[Leaf]) -> tuple[Leaf, ...]:
+def leaves_in(schema: Any, indexed: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    """The indexed leaves that a schema has, in its order."""
     wanted = {leaf.path for leaf in indexed}
     return tuple(leaf for leaf in leaf_columns(schema) if leaf.path in wanted)
 
 
-def _harvest(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> Harvest:
+def refuse_broken(files: Sequence[WrittenFile], footers: Any) -> None:
+    """Raises ``LakelogError`` that names the files whose footers could not be read."""
     broken = footers.filter(footers.column("problem").is_valid())
     if broken.num_rows:
         numbers, problems = broken.column("file").to_pylist(), broken.column("problem").to_pylist()
@@ -133,6 +95,11 @@ def _harvest(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> H
             "expected whole Parquet files, but some footers cannot be read; nothing was committed. "
             "Write the data again, or list the files again:\n  - " + "\n  - ".join(lines[:_SHOWN]) + more
         )
+
+
+def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> Harvest:
+    """What a table of ``FOOTERS`` says of files. Raises ``LakelogError`` for those that could not be read."""
+    refuse_broken(files, footers)
     footers = footers.sort_by([("file", "ascending"), ("row_group", "ascending")])
     whole = footers.filter(footers.column("row_group").is_null())
     groups = footers.filter(footers.column("row_group").is_valid())
@@ -154,29 +121,49 @@ def _harvest(files: Sequence[WrittenFile], footers: Any, data_change: bool) -> H
     )
 
 
-def _task(listed: bytes, leaves: Sequence[Leaf], by: str) -> bytes:
-    columns = (column.to_pylist() for column in _from_bytes(listed).columns)
-    return _to_bytes(_footers(list(zip(*columns, strict=True)), leaves, by))
+def read_footers(
+    listed: Sequence[tuple[int, str, int]],
+    layouts: "Layouts",
+    by: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Any:
+    """The footers of files, each a number, a place and a size, as a table of ``FOOTERS``.
 
-
-def _to_bytes(table: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _from_bytes(data: bytes) -> Any:
-    return pa.ipc.open_stream(data).read_all()
-
-
-def _footers(listed: Sequence[tuple[int, str, int]], leaves: Sequence[Leaf], by: str) -> Any:
-    """The footers of files, each a number, a place and a size, as a table of ``_FOOTERS``."""
+    ``progress`` is told how many of how many files were read.
+    """
     parts = [listed[start : start + _FILES_PER_THREAD] for start in range(0, len(listed), _FILES_PER_THREAD)]
     places = Places()
+    read = []
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
-        read = pool.map(lambda part: _Reader(leaves, by, places).read(part), parts)
-        return pa.Table.from_batches(read, _FOOTERS)
+        for batch in pool.map(lambda part: _Reader(layouts, by, places).read(part), parts):
+            read.append(batch)
+            if progress is not None:
+                progress(min(len(read) * _FILES_PER_THREAD, len(listed)), len(listed))
+    return pa.Table.from_batches(read, FOOTERS)
+
+
+class Layouts:
+    """Where files hold the leaves: found once for each Parquet schema."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self.leaves = leaves
+        self.schemas: dict[str, tuple[int, Any]] = {}
+        """Each Parquet schema by its text, with the number of the first file that has it."""
+        self._columns: dict[str, list[_Column | None]] = {}
+        self._guard = threading.Lock()
+
+    def columns(self, schema: Any, number: int) -> "list[_Column | None]":
+        # Two schemas that differ only in the name of a struct are equal to pyarrow.
+        text = repr(schema).partition("\n")[2]
+        known = self.schemas.get(text)
+        if known is None or number < known[0]:
+            with self._guard:
+                known = self.schemas.get(text)
+                if known is None:
+                    self._columns[text] = _columns(schema, self.leaves)
+                if known is None or number < known[0]:
+                    self.schemas[text] = number, schema
+        return self._columns[text]
 
 
 class Places:
@@ -231,14 +218,13 @@ _ABSENT = _Column(-1, None)
 
 
 class _Reader:
-    """Reads footers one after the other, and remembers the layout of the last, which the next is likely to share."""
+    """Reads footers one after the other."""
 
-    def __init__(self, leaves: Sequence[Leaf], by: str, places: Places) -> None:
-        self._leaves = leaves
+    def __init__(self, layouts: Layouts, by: str, places: Places) -> None:
+        self._layouts = layouts
         self._by_spark = by == "spark"
         self._places = places
-        self._tree = _tree([leaf.path for leaf in leaves])
-        self._schema: Any = None
+        self._tree = _tree([leaf.path for leaf in layouts.leaves])
         self._columns: list[_Column | None] = []
         self._rows: list[tuple[Any, ...]] = []
 
@@ -249,8 +235,8 @@ class _Reader:
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 self._rows.append((number, None, None, None, None, f"{error}"))
         columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, _FOOTERS, strict=True)]
-        return pa.record_batch(arrays, _FOOTERS)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, FOOTERS, strict=True)]
+        return pa.record_batch(arrays, FOOTERS)
 
     def _read(self, number: int, place: str, size: int) -> None:
         with self._places.open(place) as opened:
@@ -258,10 +244,7 @@ class _Reader:
             if found != size:
                 raise pa.ArrowInvalid(f"was listed with {size} bytes, and has {found}")
             footer = pq.ParquetFile(opened).metadata
-        schema = footer.schema
-        if self._schema is None or not schema.equals(self._schema):
-            self._columns = _columns(schema, self._leaves)
-            self._schema = schema
+        self._columns = self._layouts.columns(footer.schema, number)
         # Spark sorts NaN above all numbers, and of the writers only parquet-mr does so too: in its footers NaN shows
         # as a maximum. The others take no notice of NaN, so that it may be there above their maximum.
         shows_nan = self._by_spark and footer.created_by.startswith("parquet-mr")
@@ -272,7 +255,7 @@ class _Reader:
         if len(groups) == 1:
             stats = texts[0]
         else:
-            merged = [_merged([each[leaf] for each in ranges], counts) for leaf in range(len(self._leaves))]
+            merged = [_merged([each[leaf] for each in ranges], counts) for leaf in range(len(self._columns))]
             stats = self._stats(footer.num_rows, merged)
         self._rows.append((number, None, footer.num_rows, None, stats, None))
         for index, group in enumerate(groups):

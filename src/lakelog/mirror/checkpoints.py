@@ -1,0 +1,169 @@
+"""When a checkpoint is due, and what it holds.
+
+A checkpoint is made when the commits since the last one outweigh a fraction of it, so that the cost of checkpoints
+stays in proportion to what changes, and the cost of opening the table to what it holds. Never on a commit's way.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import DomainMetadata, Txn
+from lakelog.catalog.base import Row, now_ms
+from lakelog.log.commit import Committer
+from lakelog.log.snapshot import REMOVED_SCHEMA, Snapshot
+from lakelog.mirror.names import checkpoint_name, commit_name, version_of
+from lakelog.mirror.storage import LogStore
+
+if TYPE_CHECKING:
+    from lakelog.mirror.checkpoint import CheckpointContent
+
+LAST_CHECKPOINT = "_last_checkpoint"
+INTERVAL = "delta.checkpointInterval"
+
+_FRACTION = 0.5
+_FLOOR = 64 * 1024
+"""Bytes of commits that need no checkpoint, however small the last one is."""
+
+_WEEK = 7 * 24 * 3600 * 1000
+_UNITS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": _WEEK}
+_interval = re.compile(r"(?:interval\s+)?([0-9]+)\s+([a-z]+?)s?").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The last checkpoint, and the commits since."""
+
+    version: int
+    size: int
+    since: int
+
+    @property
+    def is_due(self) -> bool:
+        return self.since > max(_FLOOR, _FRACTION * self.size)
+
+
+class Checkpoints:
+    """The checkpoints of a catalog's tables."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._guard = threading.Lock()
+        self._weights: dict[int, Weight] = {}
+
+    def grew(self, table_id: int, size: int) -> None:
+        """A commit of this many bytes was published."""
+        with self._guard:
+            if (weight := self._weights.get(table_id)) is not None:
+                self._weights[table_id] = replace(weight, since=weight.since + size)
+
+    def may_be_due(self, table_id: int) -> bool:
+        """By what this process knows, which others may have overtaken."""
+        weight = self._weights.get(table_id)
+        return weight is not None and weight.is_due
+
+    def make_if_due(self, table_id: int, store: LogStore, published: int) -> bool:
+        """Makes a checkpoint of the published version if one is due."""
+        weight = _weigh(store)
+        with self._committer.catalog.session() as session:
+            state = self._committer.states.load(session, table_id, published)
+        interval = state.metadata.action.configuration.get(INTERVAL, "")
+        overdue = interval.isdecimal() and published - weight.version >= max(int(interval), 1)
+        due = published > weight.version and (weight.is_due or overdue)
+        if due:
+            from lakelog.mirror.checkpoint import write_checkpoint
+
+            size = write_checkpoint(store, self._content(table_id, published))
+            weight = Weight(published, size, 0)
+        with self._guard:
+            self._weights[table_id] = weight
+        return due
+
+    def forget_above(self, store: LogStore, version: int) -> None:
+        """Makes the log's hint name a checkpoint that is there."""
+        if (hint := _hint(store)) is not None and hint["version"] > version:
+            found = [each.name for each in store.files() if ".checkpoint." in each.name]
+            left = [known for name in found if (known := version_of(name)) is not None]
+            if left:
+                store.replace(LAST_CHECKPOINT, json.dumps({"version": max(left), "size": 0}).encode())
+            else:
+                store.move(LAST_CHECKPOINT, f"_set_aside/{LAST_CHECKPOINT}.{now_ms()}")
+
+    def _content(self, table_id: int, version: int) -> "CheckpointContent":
+        from lakelog.mirror.checkpoint import CheckpointContent
+
+        catalog = self._committer.catalog
+        key = {"table_id": table_id, "version": version}
+        with catalog.session() as session:
+            head = self._committer.head(session, table_id)
+            snapshot = Snapshot(self._committer, head, self._committer.states.load(session, table_id, version))
+            oldest = now_ms() - retention(snapshot.metadata.configuration)
+            columns = ", ".join(f"f.{name}" for name in REMOVED_SCHEMA.names)
+            removed = session.fetch_arrow(
+                catalog.queries.fill("tombstones", columns=columns), {**key, "oldest": oldest}, REMOVED_SCHEMA
+            )
+            txns = session.fetch(catalog.queries["latest_txns"], key)
+            domains = session.fetch(catalog.queries["latest_domains"], key)
+        files = snapshot.files()
+        return CheckpointContent(
+            version=version,
+            protocol=snapshot.protocol,
+            metadata=snapshot.state.metadata,
+            files=files,
+            removed=_gone(removed, files),
+            txns=[_txn(row) for row in txns],
+            domains=[_domain(row) for row in domains],
+        )
+
+
+def _gone(removed: Any, files: Any) -> Any:
+    """The removed files that are not there again, each once."""
+    last = {path: place for place, path in enumerate(removed.column("path").to_pylist())}
+    once = removed.take(pa.array(sorted(last.values()), pa.int64()))
+    return once.filter(pc.invert(pc.is_in(once.column("path"), value_set=files.column("path").combine_chunks())))
+
+
+def retention(configuration: Mapping[str, str]) -> int:
+    """Milliseconds for which a removed file is remembered."""
+    found = _interval(configuration.get("delta.deletedFileRetentionDuration", "").strip().lower())
+    return int(found[1]) * _UNITS[found[2]] if found and found[2] in _UNITS else _WEEK
+
+
+def _weigh(store: LogStore) -> Weight:
+    hint = _hint(store)
+    if hint is None or not store.exists(checkpoint_name(hint["version"])):
+        commits = store.files()
+        newest = max(
+            ((version_of(each.name) or 0, each.size) for each in commits if ".checkpoint." in each.name),
+            default=(-1, 0),
+        )
+    else:
+        commits = store.files(commit_name(hint["version"] + 1))
+        newest = (hint["version"], int(hint.get("sizeInBytes", 0)))
+    since = [each.size for each in commits if each.name.endswith(".json") and (version_of(each.name) or 0) > newest[0]]
+    return Weight(*newest, sum(since))
+
+
+def _hint(store: LogStore) -> dict[str, Any] | None:
+    """What the log says of its last checkpoint; None if it says nothing that can be read."""
+    try:
+        found = json.loads(store.read(LAST_CHECKPOINT))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("version"), int) else None
+
+
+def _txn(row: Row) -> Txn:
+    app_id, version, last_updated, extra = row
+    return Txn(app_id=app_id, version=version, last_updated=last_updated, extra=json.loads(extra) if extra else {})
+
+
+def _domain(row: Row) -> DomainMetadata:
+    domain, configuration, extra = row
+    return DomainMetadata(domain=domain, configuration=configuration, extra=json.loads(extra) if extra else {})

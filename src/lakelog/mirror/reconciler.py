@@ -1,0 +1,123 @@
+"""A thread that does what was left undone: tables that could not be published, checkpoints that are due."""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+_log = logging.getLogger("lakelog.mirror")
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+"""Seconds between two attempts at the same table."""
+
+
+class Reconciler:
+    """Calls ``work`` for tables, one at a time, and again with longer and longer pauses while it says that it failed.
+
+    The thread starts when there is something to do. With ``sweep``, it also asks for tables to do every ``interval``
+    seconds, so that what other processes left is done, too.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[int], bool],
+        *,
+        sweep: Callable[[], Iterable[int]] | None = None,
+        interval: float = 30.0,
+    ) -> None:
+        self._work = work
+        self._sweep = sweep
+        self._interval = interval
+        self._closing = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._due: dict[int, float] = {}
+        self._attempts: dict[int, int] = {}
+        self._next_sweep = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if os.getpid() != self._process:
+            # A forked child has the parent's plans but not its thread.
+            self._reset()
+        with self._changed:
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="lakelog-mirror", daemon=True)
+                self._thread.start()
+
+    def wake(self, table_id: int) -> None:
+        """Does a table soon. After a failure, not before its pause is over."""
+        self.start()
+        with self._changed:
+            self._due.setdefault(table_id, time.monotonic())
+            self._changed.notify()
+
+    def retry(self, table_id: int) -> None:
+        """Does a table after a pause that grows with each failure."""
+        self.start()
+        with self._changed:
+            self._postpone(table_id)
+            self._changed.notify()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Does what is due for the first time, and ends. What has failed before is left to the next lake."""
+        self._closing = True
+        thread = self._thread
+        if thread is None or os.getpid() != self._process or thread is threading.current_thread():
+            return
+        with self._changed:
+            self._due = {table: due for table, due in self._due.items() if table not in self._attempts}
+            self._changed.notify()
+        thread.join(timeout)
+
+    def _run(self) -> None:
+        while (table_id := self._next()) is not None:
+            try:
+                failed = self._work(table_id)
+            except Exception:
+                _log.warning("the mirror of table %s could not be worked on", table_id, exc_info=True)
+                failed = True
+            with self._changed:
+                if not failed:
+                    self._attempts.pop(table_id, None)
+                elif not self._closing:
+                    self._postpone(table_id)
+
+    def _next(self) -> int | None:
+        """Waits for a table that is due; None at the end."""
+        while True:
+            if self._sweep is not None and not self._closing and time.monotonic() >= self._next_sweep:
+                self._look(self._sweep)
+            with self._changed:
+                now = time.monotonic()
+                ready = min(self._due.items(), key=lambda item: item[1], default=None)
+                if ready is not None and ready[1] <= now:
+                    del self._due[ready[0]]
+                    return ready[0]
+                if self._closing:
+                    return None
+                times = [] if ready is None else [ready[1]]
+                times += [] if self._sweep is None else [self._next_sweep]
+                self._changed.wait(max(min(times) - now, 0.001) if times else None)
+
+    def _look(self, sweep: Callable[[], Iterable[int]]) -> None:
+        try:
+            found = list(sweep())
+        except Exception:
+            _log.warning("could not ask for unpublished tables", exc_info=True)
+            found = []
+        with self._changed:
+            self._next_sweep = time.monotonic() + self._interval * random.uniform(0.8, 1.2)
+            for table_id in found:
+                self._due.setdefault(table_id, time.monotonic())
+
+    def _postpone(self, table_id: int) -> None:
+        attempt = self._attempts[table_id] = self._attempts.get(table_id, 0) + 1
+        pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        self._due[table_id] = time.monotonic() + pause

@@ -1,0 +1,1 @@
+"""Parquet files: what their footers say. Nothing here needs Spark."""

@@ -1,0 +1,95 @@
+"""Rows without those that deletion vectors delete, inside Spark.
+
+The vectors become bitmaps, at most a bit for each row of the files, and go to every executor; a row is looked up by its
+file and its index in it. Bitmaps are a tenth of the rows' numbers, and Spark finds a bit faster than a number.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from lakelog.log.deletion_vectors import FileVector
+from lakelog.parquet.footers import Places
+from lakelog.spark.expressions import quoted
+from lakelog.spark.manifest import metadata_path
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import Column, DataFrame
+
+_THREADS = 16
+_BLOCK = 12
+"""Two to the power of this many rows make a block; one without deleted rows takes no room."""
+_WORD = 6
+_WORDS = 1 << (_BLOCK - _WORD)
+"""Of 64 rows each, in a block."""
+
+_PATH, _ROW, _FILE = "__lakelog_path", "__lakelog_row", "__lakelog_file"
+_NAME, _NUMBER, _BLOCKS = "__lakelog_name", "__lakelog_number", "__lakelog_blocks"
+
+
+def without_deleted(frame: "DataFrame", places: Sequence[str], vectors: Sequence[FileVector]) -> "DataFrame":
+    """What was read of files, each with a place and a vector. Raises ``LakelogError`` for one that cannot be applied.
+
+    A file that is not among them is an error when it is read: its rows would all be kept.
+    """
+    opened = Places()
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-vectors") as pool:
+        deleted = list(pool.map(lambda vector: vector.read(opened.open), vectors))
+    spark = frame.sparkSession
+    names = [(name, number) for number, place in enumerate(places) for name in _names(place)]
+    paths, numbers = zip(*names, strict=True)
+    known = spark.createDataFrame(pa.table({_NAME: pa.array(paths), _NUMBER: pa.array(numbers, pa.int32())}))
+    columns = [F.col(quoted(name)) for name in frame.columns]
+    row, path = F.col("_metadata.row_index").alias(_ROW), F.col("_metadata.file_path").alias(_PATH)
+    # Not by a shared name, behind which others would find no _metadata any more.
+    rows = frame.select(*columns, row, path).join(F.broadcast(known), F.col(_PATH) == F.col(_NAME), "left")
+    unknown = F.raise_error(F.concat(F.lit("the catalog has no deletion vector for "), F.col(_PATH)))
+    rows = rows.select(*columns, _ROW, F.coalesce(_NUMBER, unknown.cast("int")).alias(_FILE))
+    gone = F.broadcast(spark.createDataFrame(_bitmaps(deleted)))
+    return rows.join(gone, (F.col(_FILE) == F.col(_NUMBER)) & _is_set(F.col(_ROW)), "left_anti").select(*columns)
+
+
+def _names(place: str) -> list[str]:
+    """What ``_metadata.file_path`` gives for a file. Versions of Spark differ in the slashes of a local one."""
+    path = metadata_path(place)
+    return [f"file:{path}", f"file://{path}"] if path.startswith("/") else [path]
+
+
+def _is_set(row: "Column") -> "Column":
+    """Whether the bitmap has the row. A block or a word beyond the last one has none."""
+    block = F.get(_BLOCKS, F.shiftright(row, _BLOCK).cast("int"))
+    word = F.get(block, F.shiftright(row, _WORD).bitwiseAND(F.lit(_WORDS - 1)).cast("int"))
+    return F.getbit(word, row.bitwiseAND(F.lit(63)).cast("int")) == 1
+
+
+def _bitmaps(deleted: "Sequence[NDArray[np.int64]]") -> pa.Table:
+    """For each file its blocks, up to the last one with a deleted row: a list of words, or null if it has none."""
+    found = [_blocks(rows) for rows in deleted]
+    filled = np.concatenate([is_filled for is_filled, _ in found])
+    words = pa.array(np.concatenate([words for _, words in found]))
+    blocks = pa.ListArray.from_arrays(_offsets(filled * _WORDS), words, mask=pa.array(~filled))
+    files = pa.ListArray.from_arrays(_offsets([len(is_filled) for is_filled, _ in found]), blocks)
+    return pa.table({_NUMBER: pa.array(range(len(deleted)), pa.int32()), _BLOCKS: files})
+
+
+def _blocks(rows: "NDArray[np.int64]") -> "tuple[NDArray[np.bool_], NDArray[np.int64]]":
+    """Which blocks have deleted rows, and the words of those that do."""
+    if not len(rows):
+        return np.empty(0, np.bool_), np.empty(0, np.int64)
+    numbers, starts = np.unique(rows >> _WORD, return_index=True)
+    bits = np.left_shift(np.uint64(1), (rows & 63).astype(np.uint64))
+    filled, places = np.unique(numbers >> (_BLOCK - _WORD), return_inverse=True)
+    words = np.zeros((len(filled), _WORDS), np.uint64)
+    words[places, numbers & (_WORDS - 1)] = np.bitwise_or.reduceat(bits, starts)
+    is_filled = np.zeros(filled[-1] + 1, np.bool_)
+    is_filled[filled] = True
+    return is_filled, words.ravel().view(np.int64)
+
+
+def _offsets(lengths: Any) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())

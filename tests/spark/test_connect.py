@@ -1,0 +1,104 @@
+"""Spark Connect: what works there works as on a classic session, and what cannot be is refused with a reason."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakelog
+from tests.fixtures.connect import run
+from tests.invariants import check_invariants
+
+pytestmark = pytest.mark.slow
+
+CLIENT = """
+import json, sys
+import lakelog, lakelog.spark
+from pyspark.sql import SparkSession
+
+url, root, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+lake = lakelog.connect(url, root=root)
+found = {"session": type(spark).__module__}
+
+
+def ids(frame):
+    return sorted(row.id for row in frame.collect())
+
+
+def refused(call):
+    try:
+        call()
+    except lakelog.ValidationError as error:
+        return str(error)
+
+
+def rows(*bounds):
+    return spark.range(*bounds).selectExpr("id", "id % 3 AS k")
+
+
+lakelog.write_dataset(lake, "events", rows(10), partition_by=["k"])
+lakelog.write_dataset(lake, "events", rows(10, 20))
+lakelog.write_dataset(lake, "events", rows(100, 101), "overwrite", replace_where="k = 1")
+frame = lakelog.read_dataset(lake, "events", spark=spark)
+found["read"] = ids(frame)
+found["version"] = lake.dataset("events").version_of(frame)
+found["pruned"] = ids(lakelog.read_dataset(lake, "events", where="k = 2 AND id > 9", spark=spark))
+found["count"] = lake.dataset("events").count("id < 5", spark=spark)
+with lakelog.spark.attach(spark, lake):
+    found["attached"] = spark.sql("SELECT count(*) AS n FROM events").collect()[0].n
+
+options = {"catalog": url, "root": root}
+rows(200, 202).write.format("lakelog").options(**options).mode("append").save("events")
+found["door"] = ids(spark.read.format("lakelog").options(**options).load("events"))
+
+stream = spark.readStream.format("rate").load()
+found["refused"] = [
+    refused(lambda: lake.sql("SELECT * FROM events", spark=spark)),
+    refused(lambda: lakelog.spark.read_stream(lake, "events", checkpoint=checkpoint, spark=spark)),
+    refused(lambda: lakelog.spark.write_stream(stream, lake, "copy", checkpoint=checkpoint)),
+]
+lake.close()
+spark.stop()
+print(json.dumps(found))
+"""
+
+KEPT = [0, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 100]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("connect")
+
+
+@pytest.fixture(scope="module")
+def found(place: Path) -> dict[str, Any]:
+    """What a client saw. It has a process of its own, since a classic session and one of Connect do not share one."""
+    arguments = [f"sqlite:///{place}/catalog.db", str(place / "lake"), str(place / "checkpoint")]
+    printed = run(sys.executable, "-c", CLIENT, *arguments, directory=place)
+    return dict(json.loads(printed.splitlines()[-1]))
+
+
+def test_tables_are_written_and_read(found: dict[str, Any], place: Path) -> None:
+    assert found["session"].startswith("pyspark.sql.connect")
+    assert (found["read"], found["version"], found["attached"]) == (KEPT, 2, len(KEPT))
+    with lakelog.connect(f"sqlite:///{place}/catalog.db", root=place / "lake") as lake:
+        assert lake.dataset("events").count() == len(KEPT) + 2
+        check_invariants(lake)
+
+
+def test_conditions_are_understood(found: dict[str, Any]) -> None:
+    assert (found["pruned"], found["count"]) == ([11, 14, 17], 3)
+
+
+def test_sparks_own_door_is_open(found: dict[str, Any]) -> None:
+    assert found["door"] == [*KEPT, 200, 201]
+
+
+def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:
+    sql, read_stream, write_stream = found["refused"]
+    assert "spark: Spark Connect keeps its plans to itself: use lakelog.spark.attach, or read_dataset" in sql
+    assert "spark: Spark Connect has no access to the driver's files: use format('lakelog')" in read_stream
+    assert "frame: Spark Connect runs batches in another process: use writeStream.format('lakelog')" in write_stream
