@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lakelog.actions import DomainMetadata, Protocol, Txn
 from lakelog.log.state import TableMetadata
+from lakelog.mirror.names import checkpoint_name
 from lakelog.mirror.storage import LogStore
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
 from lakelog.strict_json import encode_json
@@ -89,10 +90,6 @@ class CheckpointContent:
     removed: Any
     txns: Sequence[Txn]
     domains: Sequence[DomainMetadata]
-
-
-def checkpoint_name(version: int) -> str:
-    return f"{version:020}.checkpoint.parquet"
 
 
 def write_checkpoint(store: LogStore, content: CheckpointContent) -> int:
