@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lakelog.actions import DomainMetadata, Protocol, Txn
 from lakelog.log.state import TableMetadata
+from lakelog.mirror.names import checkpoint_name
 from lakelog.mirror.storage import LogStore
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
 from lakelog.strict_json import encode_json
@@ -18,6 +19,9 @@ from lakelog.strict_json import encode_json
 LAST_CHECKPOINT = "_last_checkpoint"
 
 _ROW_GROUP = 32_768
+_ROW_GROUP_BYTES = 1 << 28
+"""Of statistics, on average: Arrow's texts and what is made of them end at 2 GiB."""
+
 _INT, _TEXT, _BOOL = pa.int64(), pa.string(), pa.bool_()
 _TEXT_MAP = pa.map_(_TEXT, _TEXT)
 _VECTOR = pa.struct(
@@ -91,10 +95,6 @@ class CheckpointContent:
     domains: Sequence[DomainMetadata]
 
 
-def checkpoint_name(version: int) -> str:
-    return f"{version:020}.checkpoint.parquet"
-
-
 def write_checkpoint(store: LogStore, content: CheckpointContent) -> int:
     """Makes the checkpoint, unless there is one of this version, and names it as the last. Returns its bytes."""
     name = checkpoint_name(content.version)
@@ -141,12 +141,13 @@ def checkpoint_parquet(content: CheckpointContent) -> bytes:
         ]
     )
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False) as writer:
+    options = {"compression": "snappy", "use_dictionary": False, "store_schema": False}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
         # In a row group of their own, for readers that look for these alone.
         columns = [pa.array([action.get(field.name) for action in small], field.type) for field in schema]
         writer.write_table(pa.table(columns, schema))
-        for start in range(0, content.files.num_rows, _ROW_GROUP):
-            writer.write_table(_only("add", adds.read(start, _ROW_GROUP), schema))
+        for start in range(0, content.files.num_rows, adds.row_group):
+            writer.write_table(_only("add", adds.read(start, adds.row_group), schema))
         for start in range(0, removed.num_rows, _ROW_GROUP):
             writer.write_table(_only("remove", _removes(removed.slice(start, _ROW_GROUP)), schema))
     return bytes(sink.getvalue())
@@ -171,10 +172,12 @@ class _Adds:
             self._typed_partitions = typed_partitions(metadata, values) if metadata.partition_columns else None
             if self._typed_partitions is not None:
                 self._fields.append(("partitionValues_parsed", self._typed_partitions.type))
-            said = pc.any(pc.match_substring(self._files.column("stats"), '"tightBounds"')).as_py()
+            said = pc.any(pc.match_substring_regex(self._files.column("stats"), '"tightBounds"')).as_py()
             self._typed_stats = TypedStatistics(metadata, tight_bounds=bool(said))
             self._fields.append(("stats_parsed", self._typed_stats.type))
         self.type = pa.struct(self._fields)
+        size = pc.sum(pc.binary_length(self._files.column("stats"))).as_py() or 1
+        self.row_group = min(max(_ROW_GROUP_BYTES * self._files.num_rows // size, 1), _ROW_GROUP)
 
     def read(self, start: int, count: int) -> Any:
         """A struct array of so many files."""
@@ -241,7 +244,11 @@ def _only(name: str, values: Any, schema: Any) -> Any:
 
 def _in_order(files: Any) -> Any:
     order = pc.sort_indices(files.select(["version", "ordinal"]), [("version", "ascending"), ("ordinal", "ascending")])
-    return files if order.equals(pa.array(range(len(order)), order.type)) else files.take(order)
+    if order.equals(pa.array(range(len(order)), order.type)):
+        return files
+    # To take rows, Arrow joins the pieces of a column, which may be too large for short offsets.
+    wide = [field.with_type(pa.large_string()) if field.type == _TEXT else field for field in files.schema]
+    return files.cast(pa.schema(wide)).take(order)
 
 
 def _by_text(texts: Any, kind: Any, read: Callable[[str], Any]) -> Any:
@@ -262,7 +269,9 @@ def _clustering_provider(text: str) -> str | None:
 
 
 def _whole(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """A column in one piece."""
+    joined = column.combine_chunks()
+    return joined.cast(_TEXT) if pa.types.is_large_string(joined.type) else joined
 
 
 def _is_on(metadata: TableMetadata, name: str) -> bool:

@@ -14,7 +14,10 @@ _MICROSECOND = timedelta(microseconds=1)
 _EXACT = Context(prec=76)
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BOOLEANS = {"true": True, "false": False}
-_finer_than_microseconds = re.compile(r"\.\d{6}0*[1-9]").search
+_is_date = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
+_is_time = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:.*)?").fullmatch
+_is_number = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+_finer_than_microseconds = re.compile(r"\.[0-9]{6}0*[1-9]").search
 
 
 def bound(value: Any, kind: pa.DataType, *, upper: bool) -> Any:
@@ -25,13 +28,12 @@ def bound(value: Any, kind: pa.DataType, *, upper: bool) -> Any:
         return _date(value) if isinstance(value, str) else None
     if pa.types.is_timestamp(kind):
         return _instant(value, kind, upper=upper) if isinstance(value, str) else None
-    if isinstance(value, bool):
+    if isinstance(value, str) and pa.types.is_floating(kind):
+        value = _FLOATS.get(value)
+    # Readers do not agree on how NaN compares.
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or math.isnan(value):
         return None
-    if pa.types.is_floating(kind):
-        number = _FLOATS.get(value) if isinstance(value, str) else value
-        # Readers do not agree on how NaN compares.
-        return None if number is None or math.isnan(number) else _float(number, kind)
-    return _exact(value, kind) if isinstance(value, int | float | Decimal) else None
+    return _float(value, kind) if pa.types.is_floating(kind) else _exact(value, kind)
 
 
 def partition_value(text: str, kind: pa.DataType) -> Any:
@@ -48,12 +50,9 @@ def partition_value(text: str, kind: pa.DataType) -> Any:
         return None if _finer_than_microseconds(text) else _instant(text, kind, upper=False)
     if pa.types.is_floating(kind) and text in _FLOATS:
         return _FLOATS[text]
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
+    if not _is_number(text):
         return None
-    if not number.is_finite():
-        return None
+    number = Decimal(text)
     return _float(number, kind) if pa.types.is_floating(kind) else _exact(number, kind)
 
 
@@ -66,13 +65,15 @@ def _text(value: Any) -> str | None:
 
 def _date(text: str) -> date | None:
     try:
-        return date.fromisoformat(text)
+        return date.fromisoformat(text) if _is_date(text) else None
     except ValueError:
         return None
 
 
 def _instant(text: str, kind: pa.DataType, *, upper: bool) -> int | None:
     """Microseconds since 1970. A text without a zone is UTC; local time knows no other."""
+    if not _is_time(text):
+        return None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -91,8 +92,8 @@ def _float(value: int | float | Decimal, kind: pa.DataType) -> float | None:
         return None
     with np.errstate(over="ignore"):
         held = float(np.float32(number)) if pa.types.is_float32(kind) else number
-    # What is too large for the type became infinite.
-    return held if math.isfinite(held) or not math.isfinite(value) else None
+    # A number that is too large for the type has become infinite.
+    return held if math.isfinite(held) or value in (math.inf, -math.inf) else None
 
 
 def _exact(value: int | float | Decimal, kind: pa.DataType) -> int | Decimal | None:
