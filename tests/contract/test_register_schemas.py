@@ -31,6 +31,7 @@ WIDENED = [
     (pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.int64())),
     (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())])),
     (pa.uint8(), pa.int64(), pa.int64()),
+    (pa.uint16(), pa.float64(), pa.float64()),
 ]
 TAKEN = [
     (pa.uint8(), pa.int16()),

@@ -3,14 +3,14 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
-from lakelog.lake import check_definition, configured, described
+from lakelog.lake import Lake, check_definition, configured, described
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import AddFiles
 from lakelog.log.state import TableMetadata
@@ -31,9 +31,6 @@ from lakelog.parquet.schemas import FileSchema, file_schema, united, with_wideni
 from lakelog.schema.mapping import MODE, is_mapped, with_mapping, without_past
 from lakelog.schema.widening import ENABLED, FEATURE
 
-if TYPE_CHECKING:
-    from lakelog.lake import Lake
-
 _SAMPLE = 32
 """Files whose schemas are looked at first. If others have more, all footers are read a second time."""
 
@@ -41,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 def register_parquet(
-    lake: "Lake",
+    lake: Lake,
     glob: str | os.PathLike[str],
     name: str,
     partition_by: Sequence[str] | Mapping[str, pa.DataType] | None = None,
@@ -84,7 +81,7 @@ def register_parquet(
     return lake.create_from(name, draft, listing.location)[0]
 
 
-def _refuse_taken(lake: "Lake", name: str) -> None:
+def _refuse_taken(lake: Lake, name: str) -> None:
     """Before thousands of footers are read, although only the commit decides."""
     try:
         lake.dataset(name)

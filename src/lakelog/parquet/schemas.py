@@ -21,13 +21,19 @@ from lakelog.schema.projection import is_list
 from lakelog.schema.widening import can_widen, with_type_change
 
 _INSTANT = pa.timestamp("us", "UTC")
-_REFUSED = {
-    "FLOAT16": "is a 16-bit float, which Spark does not read: write it as float32",
-    "UNKNOWN": "has nulls only and no type, which Spark does not read: write it with the type that other files have",
-    "INTERVAL": "is an interval, which Delta has no type for",
-}
-"""Logical types of Parquet that no table's type can be read from."""
-_NANOSECONDS = "is a timestamp in nanoseconds, which Spark does not read: write it in microseconds"
+_KNOWN = frozenset({"NONE", "STRING", "ENUM", "JSON", "BSON", "INT", "DECIMAL", "DATE", "TIME", "TIMESTAMP", "UUID"})
+"""Logical types of Parquet of which Arrow's type says all. Others may mean more than Spark would show."""
+_UNREAD = (
+    (pa.types.is_float16, "is a 16-bit float, which Spark does not read: write it as float32"),
+    (
+        pa.types.is_null,
+        "has nulls only and no type, which Spark does not read: write it with the type it has elsewhere",
+    ),
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.unit == "ns",
+        "is a timestamp in nanoseconds, which Spark does not read: write it in microseconds",
+    ),
+)
 _UNITED = "; promote_to_string=True would allow it"
 _SUBJECT = "files that do not fit together"
 
@@ -120,10 +126,11 @@ class _Columns:
     def _leaf(self, column: Any, kind: pa.DataType, path: Path) -> pa.DataType:
         if column.physical_type == "INT96":
             return _INSTANT
-        problem = _REFUSED.get(column.logical_type.type)
-        if pa.types.is_timestamp(kind) and kind.unit == "ns":
-            problem = _NANOSECONDS
-        if problem:
+        problem = next((message for is_it, message in _UNREAD if is_it(kind)), None)
+        logical = column.logical_type.type
+        if problem is None and logical not in _KNOWN:
+            problem = f"is of Parquet's type {logical}, which Delta has no type for"
+        if problem is not None:
             self.problems.append(Violation(join_path(path), problem))
         return kind
 
@@ -181,10 +188,8 @@ def _reads(found: pa.DataType, target: pa.DataType) -> bool:
     normal = _normal(found)
     if normal == target:
         return True
-    # Unsigned numbers would be refused as decimals, and those of 32 bits be wrong as doubles.
-    return can_widen(normal, target) and not (
-        pa.types.is_unsigned_integer(found) and not pa.types.is_signed_integer(target)
-    )
+    # Spark has no way from an unsigned number to a decimal but one, from 64 bits to 20 digits.
+    return can_widen(normal, target) and not (pa.types.is_unsigned_integer(found) and pa.types.is_decimal(target))
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:
