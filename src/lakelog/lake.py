@@ -29,6 +29,7 @@ from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
+from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import name_problem
 from lakelog.mirror.publisher import MODES, Mirror
 from lakelog.schema import to_delta_json
@@ -223,7 +224,8 @@ class Lake:
             place = _absolute(location)
         elif self.root is not None:
             place = f"{self.root}/{_directory(name)}"
-            if any(f"{other}/".startswith(f"{place}/") for other in taken):
+            # Another catalog may have the same root.
+            if any(f"{other}/".startswith(f"{place}/") for other in taken) or Path(place, LOG_DIRECTORY).exists():
                 place = f"{place}-{uuid.uuid4().hex[:8]}"
         else:
             raise ConfigurationError("say where the dataset lives: connect with root=…, or create it with location=…")

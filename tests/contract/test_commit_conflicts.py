@@ -150,6 +150,8 @@ ERRORS = [
     lakelog.DatasetNotFoundError("text"),
     lakelog.VersionNotFoundError("text"),
     lakelog.DatasetExistsError("text"),
+    lakelog.DeltaLogError("broken", "a.json", 3),
+    lakelog.ReadOnlyError("text"),
 ]
 
 
