@@ -93,6 +93,6 @@ def _commit(lake: Lake, dataset: Dataset, write: str) -> None:
     from lakelog.spark.directories import written_files
 
     metadata = dataset.snapshot().state.metadata
-    files = written_files(dataset.location, write, metadata.partition_columns)
+    files = written_files(dataset.location, write, metadata.partitions)
     found = harvest(files, _DATA, metadata.indexed, by="pyarrow")
     SqlTxnLogWriter(lake).commit(dataset.id, dataset.version + 1, [AddFiles(found.adds)], row_groups=found.row_groups)

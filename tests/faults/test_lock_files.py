@@ -75,7 +75,11 @@ def test_a_turn_that_cannot_be_taken_changes_no_answer(
     place: Place, caplog: pytest.LogCaptureFixture, suffix: str
 ) -> None:
     prepare(place)
-    with place.connect(timeout=5.0) as lake, place.connect() as other, unopenable(beside(place, suffix)):
+    with (
+        place.connect(mirror="manual", timeout=5.0) as lake,
+        place.connect(mirror="manual") as other,
+        unopenable(beside(place, suffix)),
+    ):
         events = lake.dataset("events")
         with caplog.at_level(logging.WARNING, "lakelog"):
             lose(lake, other)
@@ -88,7 +92,7 @@ def test_a_turn_that_cannot_be_taken_changes_no_answer(
 
 
 def _commit_in_a_crowd_without_files(pipe: Connection, place: Place) -> None:
-    with place.connect(timeout=5.0) as lake, place.connect() as other:
+    with place.connect(mirror="manual", timeout=5.0) as lake, place.connect(mirror="manual") as other:
         events = lake.dataset("events")
         with unopenable(beside(place, "-turn")):
             lose(lake, other)
@@ -107,7 +111,11 @@ def test_a_process_with_too_many_open_files_is_told_of_its_commit(place: Place) 
 @pytest.mark.parametrize("suffix", ["-next", "-turn"])
 def test_a_turn_that_cannot_be_taken_leaves_no_file_open(place: Place, suffix: str) -> None:
     prepare(place)
-    with place.connect(timeout=5.0) as lake, place.connect() as other, unopenable(beside(place, suffix)):
+    with (
+        place.connect(mirror="manual", timeout=5.0) as lake,
+        place.connect(mirror="manual") as other,
+        unopenable(beside(place, suffix)),
+    ):
         lose(lake, other)
         before = left(place)
         for _ in range(5):
@@ -121,7 +129,7 @@ def test_a_turn_that_cannot_be_taken_leaves_no_file_open(place: Place, suffix: s
 @on_sqlite
 def test_a_lock_file_that_cannot_be_opened_is_named_and_leaves_nothing_locked(place: Place) -> None:
     prepare(place)
-    with place.connect(timeout=2.0) as lake:
+    with place.connect(mirror="manual", timeout=2.0) as lake:
         events = lake.dataset("events")
         with unopenable(beside(place, "-lock")):
             for _ in range(2):
@@ -131,7 +139,7 @@ def test_a_lock_file_that_cannot_be_opened_is_named_and_leaves_nothing_locked(pl
 
 
 def _commit_without_files(pipe: Connection, place: Place) -> None:
-    with place.connect(timeout=2.0) as lake:
+    with place.connect(mirror="manual", timeout=2.0) as lake:
         events = lake.dataset("events")
         version = events.version + 1
         with no_more_files():
@@ -163,7 +171,7 @@ def assert_all_threads_can_commit(lake: Lake, events: Dataset) -> None:
 
 
 def _fork_after_a_timeout(pipe: Connection, place: Place) -> None:
-    lake = place.connect(timeout=0.1)
+    lake = place.connect(mirror="manual", timeout=0.1)
     events = lake.dataset("events")
     try:
         commit_file(lake, events)
@@ -189,7 +197,7 @@ def _fork_after_a_timeout(pipe: Connection, place: Place) -> None:
 def test_a_forked_child_that_does_nothing_holds_no_lock(place: Place) -> None:
     """Its parent had given up a wait for the lock, which was then still to be granted."""
     prepare(place)
-    with place.connect(timeout=5.0) as lake:
+    with place.connect(mirror="manual", timeout=5.0) as lake:
         events = lake.dataset("events")
         with held_by_a_process(place):
             parent = Child(_fork_after_a_timeout, place)
@@ -204,19 +212,19 @@ def test_a_forked_child_that_does_nothing_holds_no_lock(place: Place) -> None:
 
 
 def _connect_in_a_fork(pipe: Connection, place: Place) -> None:
-    with place.connect() as lake:
+    with place.connect(mirror="manual") as lake:
         pipe.send(commit_file(lake, lake.dataset("events")).version)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            with place.connect() as lake:
+            with place.connect(mirror="manual") as lake:
                 pipe.send(commit_file(lake, lake.dataset("events")).version)
             status = 0
         finally:
             os._exit(status)
     pipe.send(os.waitpid(child, 0)[1])
-    with place.connect() as lake:
+    with place.connect(mirror="manual") as lake:
         pipe.send(commit_file(lake, lake.dataset("events")).version)
 
 
@@ -252,7 +260,7 @@ def give_up(lake: Lake) -> None:
 @on_sqlite
 def test_waits_that_time_out_leave_no_more_behind_than_the_first(place: Place) -> None:
     prepare(place)
-    with place.connect(timeout=5.0) as lake:
+    with place.connect(mirror="manual", timeout=5.0) as lake:
         with held_by_a_process(place):
             lake.committer.timeout = 0.01
             give_up(lake)
@@ -269,7 +277,7 @@ def test_waits_that_time_out_leave_no_more_behind_than_the_first(place: Place) -
 @on_sqlite
 def test_turns_leave_no_more_behind_than_the_first(place: Place) -> None:
     prepare(place)
-    with place.connect(timeout=5.0) as lake, place.connect() as other:
+    with place.connect(mirror="manual", timeout=5.0) as lake, place.connect(mirror="manual") as other:
         lose(lake, other)
         before = left(place)
         for _ in range(5):
@@ -282,7 +290,7 @@ def test_turns_leave_no_more_behind_than_the_first(place: Place) -> None:
 def test_a_lake_that_committed_and_was_not_closed_leaves_nothing_behind(place: Place) -> None:
     prepare(place)
     for _ in range(5):
-        lake = place.connect()
+        lake = place.connect(mirror="manual")
         commit_file(lake, lake.dataset("events"))
     del lake
     gc.collect()
@@ -294,7 +302,7 @@ def test_a_lake_that_waited_and_was_not_closed_leaves_nothing_behind(place: Plac
     prepare(place)
     with held_by_a_process(place):
         for _ in range(5):
-            give_up(place.connect(timeout=0.01))
+            give_up(place.connect(mirror="manual", timeout=0.01))
         gc.collect()
     assert_nothing_is_left(place)
 
@@ -302,9 +310,9 @@ def test_a_lake_that_waited_and_was_not_closed_leaves_nothing_behind(place: Plac
 @on_sqlite
 def test_a_lake_that_took_its_turn_and_was_not_closed_leaves_nothing_behind(place: Place) -> None:
     prepare(place)
-    with place.connect() as other:
+    with place.connect(mirror="manual") as other:
         for _ in range(5):
-            lose(place.connect(), other)
+            lose(place.connect(mirror="manual"), other)
         gc.collect()
     assert_nothing_is_left(place)
 
@@ -312,8 +320,8 @@ def test_a_lake_that_took_its_turn_and_was_not_closed_leaves_nothing_behind(plac
 @on_sqlite
 def test_a_lake_that_is_closed_during_a_commit_leaves_nothing_behind(place: Place) -> None:
     prepare(place)
-    with place.connect(timeout=5.0) as lake:
-        with place.connect() as other:
+    with place.connect(mirror="manual", timeout=5.0) as lake:
+        with place.connect(mirror="manual") as other:
             lose(lake, other)
         manager = TransactionManager(lake)
         context = manager.begin(lake.dataset("events").id)

@@ -3,10 +3,17 @@
 ``where`` is a condition in SQL that all of them take: comparisons, ``IS NULL``, ``IN``, ``AND``, ``OR``, ``NOT``.
 """
 
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 Row = dict[str, Any]
@@ -55,14 +62,58 @@ def rows_by_polars(location: str | Path, version: int | None = None, where: str 
     return _arrow_rows(frame.collect().to_arrow())
 
 
+def rows_by_delta_spark(location: str | Path, version: int | None = None, where: str | None = None) -> list[Row]:
+    """Where its jars can be had: ``LAKELOG_TEST_DELTA_JARS`` names their folder, ``LAKELOG_TEST_DELTA_PYTHON`` a Python
+    with the PySpark that they are made for."""
+    answer = _delta_spark()({"location": str(location), "version": version, "where": where})
+    if "error" in answer:
+        raise RuntimeError(answer["error"])
+    file = Path(answer["rows"])
+    with pa.memory_map(str(file)) as source:
+        rows = pa.ipc.open_file(source).read_all().to_pylist()
+    file.unlink()
+    return rows  # type: ignore[no-any-return]
+
+
+@cache
+def _delta_spark() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    jars = os.environ.get("LAKELOG_TEST_DELTA_JARS")
+    if jars is None:
+        pytest.skip("delta-spark was not compared with: LAKELOG_TEST_DELTA_JARS names no folder with its jars")
+    python = os.environ.get("LAKELOG_TEST_DELTA_PYTHON", sys.executable)
+    script = Path(__file__).with_name("delta_spark.py")
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
+    process = subprocess.Popen(
+        [python, str(script), jars],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    atexit.register(process.kill)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    sender, receiver = process.stdin, process.stdout
+
+    def ask(question: dict[str, Any] | None) -> dict[str, Any]:
+        if question is not None:
+            sender.write(json.dumps(question) + "\n")
+            sender.flush()
+        found: dict[str, Any] = json.loads(next(line for line in receiver if line.startswith("{")))
+        return found
+
+    assert ask(None) == {"ready": True}
+    return ask
+
+
 READERS = {
     "delta-rs": rows_by_delta_rs,
     "duckdb": rows_by_duckdb,
     "polars": rows_by_polars,
+    "delta-spark": rows_by_delta_spark,
 }
 
 
 def _arrow_rows(table: Any) -> list[Row]:
-    import pyarrow as pa
-
     return pa.table(table).to_pylist()

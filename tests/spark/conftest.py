@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder. It starts with the first test that asks for it."""
+"""What tests of this folder share beside the one Spark that all tests have."""
 
 import uuid
 from collections.abc import Iterator
@@ -14,17 +14,6 @@ from lakelog import Lake
 from tests.fixtures.door import Door
 from tests.fixtures.footers import AS_THE_WRITER_DOES, SparkWrite
 from tests.fixtures.lakes import Place
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = lakelog.spark.session(
-        "lakelog-tests",
-        master="local[2]",
-        config={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"},
-    )
-    yield session
-    session.stop()
 
 
 @pytest.fixture

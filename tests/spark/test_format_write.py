@@ -37,7 +37,11 @@ def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def files_on_disk(lake: Lake) -> list[Path]:
-    return sorted(path for path in Path(str(lake.root)).rglob("*") if path.is_file() and "_lakelog" not in path.parts)
+    return sorted(
+        path
+        for path in Path(str(lake.root)).rglob("*")
+        if path.is_file() and not {"_lakelog", "_delta_log"} & {*path.parts}
+    )
 
 
 def data_files(lake: Lake) -> list[Path]:

@@ -59,6 +59,11 @@ class TableMetadata:
         return tuple(physical[name] for name in self.action.partition_columns)
 
     @cached_property
+    def partitions(self) -> tuple[Any, ...]:
+        """The partition columns as fields, by physical name."""
+        return tuple(self.physical.field(name) for name in self.partition_columns)
+
+    @cached_property
     def indexed(self) -> tuple[Leaf, ...]:
         """The columns that every file of this metadata has bounds for, unless it has no statistics at all."""
         limit = self.action.configuration.get(_INDEXED, "")

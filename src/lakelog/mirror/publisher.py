@@ -184,7 +184,7 @@ class Mirror:
         elif (
             entry is not None
             and entry.state == PUBLISHED
-            and (version % _LOOK_EVERY == 0 or self._checkpoints.may_be_due(place.table_id))
+            and ((version + 1) % _LOOK_EVERY == 0 or self._checkpoints.may_be_due(place.table_id))
         ):
             self._reconciler.wake(place.table_id)
 

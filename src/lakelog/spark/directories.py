@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,26 @@ if TYPE_CHECKING:
 
 WRITE = "__w"
 """The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
+
+
+def write_directory() -> str:
+    """A directory that no other write has.
+
+    Its second equals sign makes it no partition for readers such as Polars, which refuse those they do not know.
+    """
+    return f"{WRITE}={uuid.uuid4().hex}="
+
+
+def logged(values: Mapping[str, str | None], partitions: Sequence[pa.Field]) -> dict[str, str | None]:
+    """What the log says of partition values that directories say: an instant's zone, which is UTC, too.
+
+    Without it a Delta reader would take the time for one in its own zone.
+    """
+    instants = {field.name for field in partitions if pa.types.is_timestamp(field.type) and field.type.tz}
+    return {
+        name: f"{text.replace(' ', 'T', 1)}Z" if text is not None and name in instants else text
+        for name, text in values.items()
+    }
 
 
 def partition_value(field: pa.Field) -> "Column":
@@ -45,7 +66,7 @@ def local_path(place: str) -> str:
     return place[found.end() :]
 
 
-def written_files(root: str, directory: str, partition_columns: Sequence[str]) -> list[WrittenFile]:
+def written_files(root: str, directory: str, partitions: Sequence[pa.Field]) -> list[WrittenFile]:
     """The data files of a write below a table's root, with what their directories say of partitions."""
     if not (Path(root) / directory).is_dir():
         raise LakelogError(
@@ -56,14 +77,14 @@ def written_files(root: str, directory: str, partition_columns: Sequence[str]) -
     for entry in _entries(Path(root) / directory):
         relative = Path(entry.path).relative_to(root).as_posix()
         status = entry.stat()
-        values = _values(relative, partition_columns)
+        values = _values(relative, [field.name for field in partitions])
         found.append(
             WrittenFile(
                 path=log_path(relative),
                 place=entry.path,
                 size=status.st_size,
                 modification_time=status.st_mtime_ns // 1_000_000,
-                partition_values=values,
+                partition_values=logged(values, partitions),
             )
         )
     return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NUMBER = "__lakelog_number"
 _ZONED = re.compile(r".*[0-9:](?:Z|[+-][0-9]{2}:?[0-9]{2})")
+_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z")
 _DATE = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 
 Values: TypeAlias = Sequence[tuple[str | None, ...]]
@@ -60,10 +61,22 @@ def told_by_directories(group: FileGroup, partitions: Sequence[pa.Field], number
 
 def _directory(partitions: Sequence[pa.Field], values: Sequence[str | None]) -> str | None:
     """The directories that stand for partition values, None if Spark would read something else out of them."""
+    texts: dict[str, str | None] = {}
     for field, value in zip(partitions, values, strict=True):
-        if value == NULL_DIRECTORY or (value and is_instant(field) and canonical(value, field) != f"{value}Z"):
+        text = value
+        if value and is_instant(field):
+            text = _clock(value) if value.endswith("Z") else value
+            if text is None or canonical(text, field) != f"{text}Z":
+                return None
+        if text == NULL_DIRECTORY:
             return None
-    return directory_of({field.name: value for field, value in zip(partitions, values, strict=True)})
+        texts[field.name] = text
+    return directory_of(texts)
+
+
+def _clock(instant: str) -> str | None:
+    """What a directory says of an instant; None if it is not written as we write it."""
+    return instant[:-1].replace("T", " ") if _INSTANT.fullmatch(instant) else None
 
 
 def canonical(text: str | None, field: pa.Field) -> str | None:

@@ -1,7 +1,6 @@
 """A write's files: written by Spark into a directory of their own, and checked, before anything is committed."""
 
 import shutil
-import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, project, renamed
-from lakelog.spark.directories import WRITE, partition_value, written_files
+from lakelog.spark.directories import partition_value, write_directory, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
@@ -61,7 +60,7 @@ class Stage:
         self._frame = frame
         self._kept = kept
         self._options = options
-        self._directory = f"{WRITE}={uuid.uuid4().hex}"
+        self._directory = write_directory()
         self._written = False
         self._check_target()
 
@@ -165,7 +164,7 @@ class Stage:
     def _harvest(self, rows: int, again: int) -> Harvest:
         metadata = self._target.metadata
         partitions = set(metadata.partition_columns)
-        files = written_files(self._target.location, self._directory, metadata.partition_columns)
+        files = written_files(self._target.location, self._directory, metadata.partitions)
         data = pa.schema([field for field in metadata.physical if field.name not in partitions])
         indexed = [leaf for leaf in metadata.indexed if leaf.path[0] not in partitions]
         if len(files) < _IN_SPARK:

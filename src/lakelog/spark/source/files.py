@@ -18,6 +18,7 @@ from lakelog.parquet.hive import NULL_DIRECTORY, directory_of, log_path
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, with_field_ids
 from lakelog.schema.spark_text import spark_text
+from lakelog.spark.directories import logged
 from lakelog.spark.source.job import Job
 
 _ROW_GROUP_ROWS = 1 << 20
@@ -179,7 +180,7 @@ class _Files:
             place=str(place),
             size=place.stat().st_size,
             modification_time=place.stat().st_mtime_ns // 1_000_000,
-            partition_values=values,
+            partition_values=logged(values, self._job.metadata.partitions),
         )
 
 

@@ -1,7 +1,6 @@
 """A write from beginning to end: planned before its first file, carried out by tasks, committed once."""
 
 import shutil
-import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import Change, check_partitioning, commit_change, commit_new, defined_by, is_done
-from lakelog.spark.directories import WRITE
+from lakelog.spark.directories import write_directory
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset
@@ -109,7 +108,7 @@ def _new_table(lake: Lake, options: SinkOptions, schema: "StructType") -> Job:
         plan=plan,
         metadata=metadata,
         location=lake.new_location(options.place.table),
-        directory=_directory(),
+        directory=write_directory(),
         table_id=None,
         defined=defined,
     )
@@ -130,12 +129,8 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
         plan=plan,
         metadata=change.metadata,
         location=dataset.location,
-        directory=_directory(),
+        directory=write_directory(),
         table_id=dataset.id,
         replaced=None if write.replace_where is None else replaced(snapshot, write.replace_where),
         skipped=is_done(lake, options.place.table, write.txn),
     )
-
-
-def _directory() -> str:
-    return f"{WRITE}={uuid.uuid4().hex}"

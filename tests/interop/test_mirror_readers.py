@@ -1,0 +1,279 @@
+"""Tables that Lakelog wrote, as Delta's readers see them: right rows at every version, or a refusal, never wrong rows.
+
+``docs/delta.md`` has the table of features and readers that these tests show.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import lakelog
+from lakelog import Dataset, Lake, read_dataset, write_dataset
+from tests.fixtures.vectors import delete
+from tests.interop.readers import READERS, Row
+
+NAME = "events"
+Scenario = Callable[[Lake, SparkSession], None]
+
+ALL_KINDS = """
+    SELECT id, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS INT) AS i,
+           CAST(id / 3 AS FLOAT) AS f, IF(id = 2, DOUBLE('NaN'), id / 7) AS d, id % 2 = 0 AS o,
+           CAST(id / 9 AS DECIMAL(38, 18)) AS n, concat('é', repeat('long ', CAST(id AS INT) * 9)) AS s,
+           CAST(concat('x', id) AS BINARY) AS y, date_add(DATE'2026-01-30', CAST(id AS INT)) AS day,
+           timestamp_micros(1767225600123456 + id) AS at, IF(id = 3, NULL, id) AS maybe,
+           struct(id AS x, struct(concat('t', id) AS y) AS deep) AS st, array(id, NULL) AS a, map('k', id) AS m
+    FROM range({first}, {last})
+"""
+PARTITIONED = """
+    SELECT id, IF(id = 0, NULL, concat('a b/c=d%', id, 'é:{{}}')) AS s,
+           date_add(DATE'2026-01-30', CAST(id AS INT)) AS day,
+           timestamp_micros(1767225600123456 + id) AS at, id % 2 = 0 AS o, CAST(id AS DECIMAL(20, 5)) AS n
+    FROM range({first}, {last})
+"""
+
+
+def kinds(lake: Lake, spark: SparkSession) -> None:
+    for first, mode in ((0, "append"), (4, "append"), (8, "overwrite"), (9, "append")):
+        write_dataset(lake, NAME, spark.sql(ALL_KINDS.format(first=first, last=first + 4)), mode)
+
+
+def partitions(lake: Lake, spark: SparkSession) -> None:
+    columns = ["s", "day", "at", "o", "n"]
+    write_dataset(lake, NAME, spark.sql(PARTITIONED.format(first=0, last=4)), partition_by=columns)
+    write_dataset(lake, NAME, spark.sql(PARTITIONED.format(first=2, last=5)))
+    only = spark.sql(PARTITIONED.format(first=3, last=4))
+    write_dataset(lake, NAME, only, "overwrite", partition_overwrite_mode="dynamic")
+    write_dataset(lake, NAME, only, "overwrite", replace_where="day = DATE'2026-02-02'")
+
+
+def new_columns(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"))
+    write_dataset(lake, NAME, spark.sql("SELECT 2 AS id, 'x' AS more, struct(1 AS a) AS s"), schema_merge=True)
+    write_dataset(lake, NAME, spark.sql("SELECT 3 AS id, 'y' AS more, struct(2 AS a, 3 AS b) AS s"), schema_merge=True)
+
+
+def widened(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT CAST(1 AS SMALLINT) AS id, CAST(0.5 AS FLOAT) AS f"))
+    write_dataset(lake, NAME, spark.sql("SELECT 2147483648L AS id, 1e300D AS f"), schema_merge=True)
+
+
+def to_text(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"))
+    more = spark.sql("SELECT 'two' AS id")
+    write_dataset(lake, NAME, more, schema_merge=True, promote_to_string=True)
+
+
+def renamed(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT 1 AS id, 'a' AS old, 5 AS gone, struct(1 AS x) AS s"))
+    lake.dataset(NAME).rename_column("old", "new name")
+    lake.dataset(NAME).rename_column("s.x", "y")
+    lake.dataset(NAME).drop_column("gone")
+    write_dataset(lake, NAME, spark.sql("SELECT 2 AS id, 'b' AS `new name`, struct(2 AS y) AS s"))
+
+
+def renamed_partition(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.sql("SELECT 1 AS id, 'a' AS p"), partition_by=["p"])
+    lake.dataset(NAME).rename_column("p", "q")
+    write_dataset(lake, NAME, spark.sql("SELECT 2 AS id, 'b' AS q"))
+
+
+def local_times(lake: Lake, spark: SparkSession) -> None:
+    times = "TIMESTAMP_NTZ'2026-01-31 23:59:59.123456' AS l, TIMESTAMP_NTZ'2026-01-31 01:02:03' AS p"
+    write_dataset(lake, NAME, spark.sql(f"SELECT id, {times} FROM range(3)"), partition_by=["p"])
+
+
+def vectors(lake: Lake, spark: SparkSession) -> None:
+    write_dataset(lake, NAME, spark.range(0, 100, 1, 2), properties={"delta.enableDeletionVectors": "true"})
+    delete(lake, lake.dataset(NAME), "id", {3, 50, 99})
+    delete(lake, lake.dataset(NAME), "id", {4}, in_log=True)
+
+
+def in_commit_times(lake: Lake, spark: SparkSession) -> None:
+    for _ in range(3):
+        write_dataset(lake, NAME, spark.range(3), properties={"delta.enableInCommitTimestamps": "true"})
+
+
+def fenced(lake: Lake, spark: SparkSession) -> None:
+    for _ in range(2):
+        write_dataset(lake, NAME, spark.range(3), mirror="fenced")
+
+
+def constrained(lake: Lake, spark: SparkSession) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    lake.create_dataset(NAME, schema, properties={"delta.appendOnly": "true"})
+    write_dataset(lake, NAME, spark.sql("SELECT 1L AS id, 'a' AS name"))
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "every type": kinds,
+    "partitions": partitions,
+    "new columns": new_columns,
+    "type widening": widened,
+    "a column that became text": to_text,
+    "column mapping": renamed,
+    "column mapping of a partition column": renamed_partition,
+    "timestampNtz": local_times,
+    "deletion vectors": vectors,
+    "in-commit timestamps": in_commit_times,
+    "fenced": fenced,
+    "append-only and NOT NULL": constrained,
+}
+
+REFUSES: dict[tuple[str, str], str] = {
+    ("type widening", "delta-rs"): "typeWidening",
+    ("type widening", "polars"): "typeWidening",
+    ("column mapping", "polars"): "column mapping",
+    ("column mapping of a partition column", "polars"): "column mapping",
+}
+"""What a reader does not read, and the word by which it says so."""
+
+WRONG = {("column mapping of a partition column", "duckdb")}
+"""A bug of the reader's: the column is null there. It is the same with a table that delta-spark wrote."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with lakelog.connect(f"sqlite:///{tmp_path}/catalog.db", root=tmp_path / "lake") as lake:
+        yield lake
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_readers_see_every_version_as_we_do(lake: Lake, spark: SparkSession, scenario: str, reader: str) -> None:
+    SCENARIOS[scenario](lake, spark)
+    dataset = lake.dataset(NAME)
+    assert dataset.mirror_status().pending == 0
+    refusals = []
+    for version in range(dataset.first_version, dataset.version + 1):
+        expected = ours(lake, spark, version)
+        try:
+            found = READERS[reader](dataset.location, version)
+        except Exception as refusal:
+            refusals.append(str(refusal))
+            continue
+        if (scenario, reader) in WRONG and normal(found) != expected:
+            pytest.xfail(f"{reader} does not read {scenario}")
+        assert normal(found) == expected, f"version {version}"
+    word = REFUSES.get((scenario, reader))
+    assert [text for text in refusals if word is None or word not in text] == []
+    assert bool(refusals) == (word is not None)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("scenario", ["every type", "partitions", "new columns", "deletion vectors", "timestampNtz"])
+def test_readers_see_the_last_version_by_its_checkpoint(
+    lake: Lake, spark: SparkSession, scenario: str, reader: str
+) -> None:
+    SCENARIOS[scenario](lake, spark)
+    dataset = lake.dataset(NAME)
+    with_checkpoint(dataset)
+    assert normal(READERS[reader](dataset.location)) == ours(lake, spark, dataset.version)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_conditions_prune_by_our_statistics_and_lose_nothing(lake: Lake, spark: SparkSession, reader: str) -> None:
+    for first in (0, 4, 8):
+        write_dataset(lake, NAME, spark.sql(ALL_KINDS.format(first=first, last=first + 4)))
+    conditions = [
+        "id >= 8",
+        "i = 5",
+        "d > 0.9",
+        "s > 'é'",
+        "day = DATE '2026-02-02'",
+        "\"at\" >= TIMESTAMPTZ '2026-01-01 00:00:00.123463+00:00'" if reader == "duckdb" else "id = 7",
+        "maybe IS NULL",
+    ]
+    for place in (None, lake.dataset(NAME)):
+        if place is not None:
+            with_checkpoint(place)
+        for condition in conditions:
+            found = READERS[reader](lake.dataset(NAME).location, None, condition)
+            expected = [row["id"] for row in everything(lake, spark) if holds(row, condition)]
+            assert sorted(row["id"] for row in found) == sorted(expected), condition
+
+
+def holds(row: Row, condition: str) -> bool:
+    day, moment = datetime(2026, 2, 2, tzinfo=UTC).date(), datetime(2026, 1, 1, 0, 0, 0, 123463, UTC)
+    return bool(
+        {
+            "id >= 8": row["id"] >= 8,
+            "i = 5": row["i"] == 5,
+            # NaN is above all numbers, for every reader.
+            "d > 0.9": math.isnan(row["d"]) or row["d"] > 0.9,
+            "s > 'é'": row["s"] > "é",
+            "day = DATE '2026-02-02'": row["day"] == day,
+            "\"at\" >= TIMESTAMPTZ '2026-01-01 00:00:00.123463+00:00'": row["at"] >= moment,
+            "id = 7": row["id"] == 7,
+            "maybe IS NULL": row["maybe"] is None,
+        }[condition]
+    )
+
+
+@pytest.mark.parametrize("scenario", ["fenced"])
+def test_a_fenced_table_is_not_written_by_others(lake: Lake, spark: SparkSession, scenario: str) -> None:
+    from deltalake import write_deltalake
+
+    SCENARIOS[scenario](lake, spark)
+    before = sorted(Path(lake.dataset(NAME).location).rglob("*"))
+    with pytest.raises(Exception, match=r"(?i)unsupported|lakelog"):
+        write_deltalake(lake.dataset(NAME).location, pa.table({"id": [1]}), mode="append")
+    assert sorted(Path(lake.dataset(NAME).location).rglob("*.json")) == [
+        path for path in before if path.suffix == ".json"
+    ]
+
+
+def test_times_mean_the_same_to_delta_readers(lake: Lake, spark: SparkSession) -> None:
+    from deltalake import DeltaTable
+
+    for _ in range(4):
+        write_dataset(lake, NAME, spark.range(2))
+    dataset = lake.dataset(NAME)
+    table = DeltaTable(dataset.location)
+    for commit in dataset.history():
+        table.load_as_version(commit.timestamp)
+        assert table.version() == commit.version == dataset.snapshot(timestamp=commit.timestamp).version
+
+
+def with_checkpoint(dataset: Dataset) -> None:
+    """Leaves nothing of the log but a checkpoint, and the last commit, which some readers ask for."""
+    lake = dataset._lake
+    from lakelog.mirror.checkpoint import write_checkpoint
+    from lakelog.mirror.storage import log_store
+
+    write_checkpoint(log_store(dataset.location), lake.mirror._checkpoints._content(dataset.id, dataset.version))
+    for version in range(dataset.version):
+        (Path(dataset.location) / "_delta_log" / f"{version:020}.json").unlink()
+
+
+def everything(lake: Lake, spark: SparkSession, version: int | None = None) -> list[Row]:
+    return read_dataset(lake, NAME, version, spark=spark).toArrow().to_pylist()  # type: ignore[no-any-return]
+
+
+def ours(lake: Lake, spark: SparkSession, version: int) -> list[Any]:
+    return normal(everything(lake, spark, version))
+
+
+def normal(rows: list[Row]) -> list[Any]:
+    """Rows in an order and in words that do not depend on the reader."""
+    return sorted((sorted((name, _normal(value)) for name, value in row.items()) for row in rows), key=repr)
+
+
+def _normal(value: Any) -> Any:
+    match value:
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat()
+        case float() if math.isnan(value):
+            return "NaN"
+        case dict():
+            return sorted((name, _normal(inner)) for name, inner in value.items())
+        case list() | tuple():
+            return [_normal(inner) for inner in value]
+        case bytearray() | memoryview():
+            return bytes(value)
+    return value
