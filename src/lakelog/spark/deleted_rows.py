@@ -1,7 +1,7 @@
 """Rows without those that deletion vectors delete, inside Spark.
 
 The vectors become bitmaps, at most a bit for each row of the files, and go to every executor; a row is looked up by its
-file and its index in it. Bitmaps are a tenth of the rows' numbers, and Spark finds a bit faster than a number.
+file and its index in it. A join with the numbers of all deleted rows would be larger by far, and slower.
 """
 
 from collections.abc import Sequence
