@@ -80,9 +80,10 @@ class Place:
     schema: str
     root: str
 
-    def connect(self) -> Lake:
+    def connect(self, mirror: str = "manual") -> Lake:
+        """Without a mirror, unless it is the mirror that is measured: hand-written SQL has none either."""
         url = self.address if self.backend == "postgres" else f"{self.backend}:///{self.address}"
-        return connect(url, self.root, schema=self.schema)
+        return connect(url, self.root, schema=self.schema, mirror=mirror)
 
     def limit(self, *, create: bool = False) -> Limit:
         """Hand-written SQL on the catalog, or with ``create`` on one of the same tables and indexes."""

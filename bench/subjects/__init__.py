@@ -9,6 +9,7 @@ from bench.subjects import (
     large_commit,
     listing,
     many_writers,
+    mirror,
     one_file,
     pruning,
     register,
@@ -22,6 +23,7 @@ from bench.subjects import (
 SUBJECTS: dict[str, Callable[[Lab, str], list[Figure]]] = {
     "one-file": one_file.measure,
     "many-writers": many_writers.measure,
+    "mirror": mirror.measure,
     "large-commit": large_commit.measure,
     "replace": replace.measure,
     "register": register.measure,

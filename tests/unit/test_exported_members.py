@@ -29,6 +29,8 @@ DOCUMENTED = {
     "AddFiles",
     "RemoveFiles",
     "RowGroup",
+    # Delta
+    "MirrorStatus",
     # what can go wrong
     "LakelogError",
     "ConcurrencyError",
@@ -44,6 +46,8 @@ DOCUMENTED = {
     "DatasetNotFoundError",
     "VersionNotFoundError",
     "DatasetExistsError",
+    "ReadOnlyError",
+    "DeltaLogError",
 }
 
 ACTIONS = {"AddFile", "RemoveFile", "Metadata", "Protocol", "Txn", "CommitInfo"}

@@ -24,6 +24,7 @@ from lakelog.log.files import AddFiles
 from lakelog.log.removes import LiveFile
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
+from lakelog.log.validation.features import supported_features
 from lakelog.mirror.delta_log import LogCommit, LogListing, list_log, read_checkpoint, read_commit
 from lakelog.mirror.hidden import HiddenTable, commit_import, table_at
 from lakelog.mirror.storage import LogStore, log_store
@@ -44,6 +45,7 @@ _BATCH_FILES = 20_000
 _LOOKED_UP = 8192
 """Paths that one statement looks up."""
 
+_MANAGED = {"catalogManaged", "coordinatedCommits-preview"}
 _NAMESPACE = uuid.UUID("b3d9c9c0-7c52-4c4e-9d53-6f1de6f0a7a1")
 """Of the ids of commits that have none."""
 
@@ -221,7 +223,7 @@ class _Source:
         else:
             self.first = 0 if self._checkpoint is None else self._checkpoint.version
         self._state = _State.at(store, listing, last)
-        _refuse(self._state.metadata)
+        _refuse(self._state.metadata, self._state.protocol)
 
     @property
     def table_name(self) -> str | None:
@@ -321,7 +323,12 @@ def _identities(files: Any) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _refuse(metadata: Metadata) -> None:
+def _refuse(metadata: Metadata, protocol: Protocol) -> None:
+    """Raises ``DeltaLogError`` for what would be read wrong, or belongs to somebody else."""
+    if managed := _MANAGED & supported_features(protocol):
+        raise DeltaLogError(
+            f"its commits belong to another catalog ({', '.join(sorted(managed))}): copy the table out of it first"
+        )
     if metadata.configuration.get(MODE) == "id":
         raise DeltaLogError(
             "its columns are found in files by their ids (delta.columnMapping.mode is id), which is not supported; "

@@ -119,10 +119,7 @@ class Mirror:
             entry = self._entry(place)
             if entry.state in (STOPPED, OFF):
                 self._set(place, entry, entry.published, PUBLISHED)
-            entry = self._catch_up(place, {})
-        if entry.state == PUBLISHED:
-            self._checkpoints.make_if_due(table_id, place.store, entry.published)
-        return entry.status(max(head.version, entry.published))
+        return self._settle(place)
 
     def status(self, table_id: int) -> MirrorStatus:
         """How far the mirror is. Looks for files that stand where the next one belongs."""
@@ -169,8 +166,22 @@ class Mirror:
             )
 
     def _work(self, table_id: int) -> bool:
-        """What the thread does with a table. Whether it has to be tried again."""
-        return self.publish(table_id).state == FAILING
+        """What the thread does with a table, which stays stopped if it is. Whether it has to be tried again."""
+        place, _ = self._look(table_id)
+        return place.mirrored and self._settle(place).state == FAILING
+
+    def _settle(self, place: _Place) -> MirrorStatus:
+        """Publishes what is pending, and a checkpoint if one is due."""
+        with place.guard:
+            self._catch_up(place, {})
+        with self._committer.catalog.session() as session:
+            head = self._committer.head(session, place.table_id)
+        entry = self._entry(place)
+        if entry.state == PUBLISHED and entry.published == head.version:
+            self._try_look_ahead(place, head)
+        if self._entry(place).state == PUBLISHED:
+            self._checkpoints.make_if_due(place.table_id, place.store, entry.published)
+        return self._entry(place).status(head.version)
 
     def _pending(self) -> list[int]:
         catalog = self._committer.catalog

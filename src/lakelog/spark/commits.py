@@ -20,6 +20,7 @@ from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened
 from lakelog.spark.options import WriteOptions
@@ -83,6 +84,14 @@ def is_done(lake: Lake, name: str, txn: Txn | None) -> bool:
     except DatasetNotFoundError:
         return False
     return done is not None and done >= txn.version
+
+
+def check_features(metadata: TableMetadata) -> None:
+    """Refuses rows for a table that asks something of its writers that would be left undone."""
+    found = unenforced_features(metadata.schema, metadata.action.configuration)
+    if found:
+        message = "is in use, and not enforced by Lakelog yet: write with the engine that the table comes from"
+        raise ValidationError("write", [Violation(f"table feature {name}", message) for name in found])
 
 
 def check_partitioning(metadata: TableMetadata, options: WriteOptions, argument: str) -> None:

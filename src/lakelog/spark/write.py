@@ -25,6 +25,7 @@ from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import (
     Change,
     WriteResult,
+    check_features,
     check_partitioning,
     commit_change,
     commit_new,
@@ -160,6 +161,7 @@ def _create(
 def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, options: WriteOptions) -> WriteResult:
     snapshot = dataset.snapshot(plan.base_version)
     change = Change(snapshot=snapshot, plan=plan)
+    check_features(change.metadata)
     check_partitioning(change.metadata, options, "partition_by")
     in_part = options.replace_where is not None or options.partition_overwrite_mode == "dynamic"
     if plan.rewrites and options.mode == "overwrite" and in_part:

@@ -109,6 +109,32 @@ _BY_FIELD = {
 """What the metadata of a column needs that has a key which begins so."""
 
 
+_UNENFORCED = frozenset(
+    {
+        "checkConstraints",
+        "collations",
+        "collations-preview",
+        "generatedColumns",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "icebergWriterCompatV1",
+        "icebergWriterCompatV3",
+        "identityColumns",
+        "invariants",
+        "materializePartitionColumns",
+        "rowTracking",
+        "variantShredding",
+    }
+)
+"""Features that ask something of every row that is written, or of its files, which Lakelog does not do."""
+
+
+def unenforced_features(schema: pa.Schema, configuration: Mapping[str, str]) -> list[str]:
+    """The features in use by which Lakelog must not write rows to a table."""
+    return sorted(needed_features(schema, configuration) & _UNENFORCED)
+
+
 def implied_features(protocol: Protocol) -> frozenset[str]:
     """The features that a protocol's versions stand for without naming them; none where the writers' are listed."""
     if protocol.min_writer_version >= FEATURE_WRITER_VERSION:

@@ -18,7 +18,15 @@ from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark
-from lakelog.spark.commits import Change, check_partitioning, commit_change, commit_new, defined_by, is_done
+from lakelog.spark.commits import (
+    Change,
+    check_features,
+    check_partitioning,
+    commit_change,
+    commit_new,
+    defined_by,
+    is_done,
+)
 from lakelog.spark.directories import write_directory
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
@@ -122,6 +130,7 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
     else:
         plan = dataset.plan_write(schema, schema_merge=options.merge_schema, version=snapshot.version)
     change = Change(snapshot=snapshot, plan=plan)
+    check_features(change.metadata)
     check_partitioning(change.metadata, write, "partitionColumns")
     return Job(
         place=options.place,
