@@ -200,6 +200,88 @@ class TestKinds:
         assert dataset.snapshot().metadata.configuration == DeltaTable(place).metadata().configuration
         check_invariants(lake)
 
+    @pytest.mark.parametrize("kind", ["in parts", "with sidecars", "with sidecars, as JSON", "typed statistics only"])
+    def test_every_kind_of_checkpoint(self, lake: Lake, tmp_path: Path, kind: str) -> None:
+        place = str(tmp_path / "checkpointed")
+        for number in range(6):
+            write_deltalake(place, rows(number), mode="append", partition_by=["day"])
+        DeltaTable(place).create_checkpoint()
+        expected_rows, expected_paths = expected(place), live(place)
+        log = log_of(place)
+        lines = (log / f"{0:020}.json").read_text().splitlines()
+        small = "\n".join(line for line in lines if line.startswith(('{"protocol"', '{"metaData"')))
+        for version in range(6):
+            (log / f"{version:020}.json").unlink()
+        classic = log / f"{5:020}.checkpoint.parquet"
+        table = pq.read_table(classic)
+        classic.unlink()
+        REMADE[kind](log, table, small)
+        write_deltalake_later(log, 6)
+        report = lake.import_delta(place, "events")
+        assert (report.first_version, report.version, report.dropped_stats) == (5, 6, 0)
+        dataset = lake.dataset("events")
+        assert content(dataset, 5) == expected_rows
+        assert paths(dataset.snapshot(5).files()) == expected_paths
+        assert dataset.snapshot(5).files("id = 0").num_rows < len(expected_paths)
+        check_invariants(lake)
+
+
+def write_deltalake_later(log: Path, version: int) -> None:
+    """A commit that changes nothing, by hand."""
+    info = {"commitInfo": {"timestamp": 1, "operation": "NOTHING", "operationParameters": {}}}
+    (log / f"{version:020}.json").write_text(json.dumps(info) + "\n")
+
+
+def in_parts(log: Path, table: pa.Table) -> None:
+    for part, rows_of_part in enumerate((table.slice(0, 3), table.slice(3)), 1):
+        pq.write_table(rows_of_part, log / f"{5:020}.checkpoint.{part:010}.{2:010}.parquet")
+
+
+def with_sidecars(log: Path, table: pa.Table, small: str | None = None) -> None:
+    """The files apart, and the rest in Parquet, or as lines of JSON."""
+    whole = table.to_pylist()
+    adds = [number for number, row in enumerate(whole) if row["add"] is not None]
+    others = [number for number, row in enumerate(whole) if row["protocol"] or row["metaData"]]
+    (log / "_sidecars").mkdir()
+    sidecar = log / "_sidecars" / "3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"
+    pq.write_table(table.take(adds).select(["add"]), sidecar)
+    named = {"path": sidecar.name, "sizeInBytes": sidecar.stat().st_size, "modificationTime": 1}
+    name = f"{5:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11"
+    if small is not None:
+        lines = [small, json.dumps({"checkpointMetadata": {"version": 5}}), json.dumps({"sidecar": named})]
+        (log / f"{name}.json").write_text("\n".join(lines))
+        return
+    top = table.take(others).select(["protocol", "metaData"])
+    top = top.append_column("sidecar", pa.array([None] * top.num_rows, pa.struct(SIDECAR)))
+    last = {field.name: pa.array([named if field.name == "sidecar" else None], field.type) for field in top.schema}
+    pq.write_table(pa.concat_tables([top, pa.table(last, top.schema)]), log / f"{name}.parquet")
+
+
+def typed_only(log: Path, table: pa.Table) -> None:
+    """Statistics as a struct, without the text."""
+    adds = table.column("add").combine_chunks()
+    fields = {field.name: adds.field(field.name) for field in adds.type}
+    texts = [None if text is None else json.loads(text) for text in fields.pop("stats").to_pylist()]
+    kind = pa.struct([("id", pa.int64()), ("name", pa.string())])
+    counts = pa.struct([("id", pa.int64()), ("name", pa.int64())])
+    stats = pa.struct([("numRecords", pa.int64()), ("minValues", kind), ("maxValues", kind), ("nullCount", counts)])
+    fields["stats_parsed"] = pa.array(texts, stats)
+    typed = pa.StructArray.from_arrays(
+        list(fields.values()), fields=[pa.field(name, array.type) for name, array in fields.items()],
+        mask=adds.is_null(),
+    )  # fmt: skip
+    index = table.column_names.index("add")
+    pq.write_table(table.set_column(index, "add", typed), log / f"{5:020}.checkpoint.parquet")
+
+
+SIDECAR = [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]
+REMADE: dict[str, Callable[[Path, pa.Table, str], None]] = {
+    "in parts": lambda log, table, _: in_parts(log, table),
+    "with sidecars": lambda log, table, _: with_sidecars(log, table),
+    "with sidecars, as JSON": with_sidecars,
+    "typed statistics only": lambda log, table, _: typed_only(log, table),
+}
+
 
 def column(dataset: Dataset, name: str) -> list[Any]:
     return dataset.snapshot().files(columns=[name]).column(name).to_pylist()  # type: ignore[no-any-return]

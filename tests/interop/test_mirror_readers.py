@@ -4,6 +4,7 @@
 """
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import lakelog
 from lakelog import Dataset, Lake, read_dataset, write_dataset
 from tests.fixtures.vectors import delete
 from tests.interop.readers import READERS, Row
+from tests.invariants import check_invariants
 
 NAME = "events"
 Scenario = Callable[[Lake, SparkSession], None]
@@ -174,6 +176,24 @@ def test_readers_see_the_last_version_by_its_checkpoint(
     dataset = lake.dataset(NAME)
     with_checkpoint(dataset)
     assert normal(READERS[reader](dataset.location)) == ours(lake, spark, dataset.version)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_goes_out_by_the_mirror_comes_in_by_an_import(
+    lake: Lake, spark: SparkSession, tmp_path: Path, scenario: str
+) -> None:
+    SCENARIOS[scenario](lake, spark)
+    dataset = lake.dataset(NAME)
+    expected = [ours(lake, spark, version) for version in range(dataset.version + 1)]
+    copied = tmp_path / "copied"
+    shutil.copytree(dataset.location, copied)
+    with lakelog.connect(f"sqlite:///{tmp_path}/other.db", root=tmp_path / "other") as other:
+        other.import_delta(copied, NAME)
+        assert [ours(other, spark, version) for version in range(dataset.version + 1)] == expected
+        assert [each.commit_id for each in other.dataset(NAME).history()] == [
+            each.commit_id for each in dataset.history()
+        ]
+        check_invariants(other)
 
 
 @pytest.mark.parametrize("reader", READERS)
