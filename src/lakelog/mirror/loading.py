@@ -1,0 +1,177 @@
+"""Commits that were made elsewhere, into the catalog: each a version of its own, many in one transaction."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakelog.actions import AddFile, CommitInfo, RemoveFile
+from lakelog.catalog.base import Transaction
+from lakelog.errors import LakelogError, ValidationError
+from lakelog.log.commit import Conflict
+from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.removes import LiveFile
+from lakelog.log.state import TableState
+from lakelog.mirror.delta_log import LogListing, read_commit
+from lakelog.mirror.hidden import commit_import
+from lakelog.mirror.storage import LogStore
+from lakelog.strict_json import json_problem, text_problem
+from lakelog.telemetry import CommitRecord
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+
+Progress = Callable[[int, int], None]
+"""Told how many commits are done, of how many."""
+
+_BATCH = 100
+_BATCH_FILES = 20_000
+"""Commits, and files in them, that become one transaction of the catalog."""
+_LOOKED_UP = 8192
+"""Paths that one statement looks up."""
+
+_NAMESPACE = uuid.UUID("b3d9c9c0-7c52-4c4e-9d53-6f1de6f0a7a1")
+"""Of the ids of commits that have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One version, as the catalog will have it."""
+
+    version: int
+    actions: Sequence[Input]
+    committed_at: int
+    dropped_stats: int
+    files: int
+    operation: str = "UNKNOWN"
+    """What it did, if the log does not say."""
+
+
+def commit_step(store: LogStore, listing: LogListing, version: int) -> Step:
+    commit = read_commit(store, version)
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    told = info.in_commit_timestamp if info is not None else None
+    return Step(
+        version,
+        commit.actions,
+        listing.commits[version].modified if told is None else told,
+        commit.dropped_stats,
+        sum(isinstance(action, AddFile | RemoveFile) for action in commit.actions),
+    )
+
+
+def draft_of(table_id: int, step: Step, *, absent: frozenset[str] = frozenset()) -> Draft:
+    """The commit of a step. ``absent`` are files that it removes though they are not there, which Delta allows."""
+    actions: list[Input] = []
+    info: CommitInfo | None = None
+    for action in step.actions:
+        if isinstance(action, CommitInfo):
+            info = action
+        elif not (isinstance(action, RemoveFile) and action.path in absent):
+            actions.append(action)
+    said = {} if info is None else info.to_dict()
+    operation = said.pop("operation", None)
+    parameters = said.pop("operationParameters", None)
+    committer = said.pop("userName", None)
+    for settled_here in ("timestamp", "txnId", "inCommitTimestamp"):
+        said.pop(settled_here, None)
+    description = Description(
+        operation=operation if operation is not None and _is_name(operation) else step.operation,
+        operation_parameters=parameters if isinstance(parameters, dict) and not json_problem(parameters) else {},
+        committer=committer if _is_name(committer) else None,
+        extra=said if not json_problem(said) else {},
+        committed_at=step.committed_at,
+    )
+    return Draft(table_id, step.version - 1, actions, description, imported=True)
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) < 256 and text_problem(text) is None
+
+
+def _commit_id(step: Step, table: str) -> str:
+    """The commit's own id, or one that is the same whenever the commit is imported."""
+    for action in step.actions:
+        if isinstance(action, CommitInfo) and action.txn_id:
+            with suppress(ValueError):
+                return str(uuid.UUID(action.txn_id))
+    return str(uuid.uuid5(_NAMESPACE, f"{table}/{step.version}"))
+
+
+def vector_of(action: AddFile | RemoveFile) -> str | None:
+    return action.deletion_vector.unique_id if action.deletion_vector else None
+
+
+class Loader:
+    """Commits steps to a table, many in one transaction."""
+
+    def __init__(self, lake: "Lake", table_id: int, base: TableState | None, place: str) -> None:
+        self._committer = lake.committer
+        self._table_id = table_id
+        self._base = base
+        self._place = place
+
+    def load(self, steps: Iterator[Step], total: int, progress: Progress | None) -> int:
+        """Commits all of them. Returns how many statistics were dropped."""
+        dropped = done = 0
+        batch: list[Step] = []
+        for step in steps:
+            batch.append(step)
+            dropped += step.dropped_stats
+            if len(batch) == _BATCH or sum(each.files for each in batch) > _BATCH_FILES:
+                self._commit(batch)
+                done += len(batch)
+                batch = []
+                if progress is not None:
+                    progress(done, total)
+        if batch:
+            self._commit(batch)
+        if progress is not None:
+            progress(total, total)
+        return dropped
+
+    def _commit(self, steps: Sequence[Step]) -> None:
+        committer = self._committer
+        batch_id = str(uuid.uuid4())
+        with CommitRecord(self._place, "IMPORT") as record:
+            transaction = committer.catalog.begin([self._table_id], batch_id, committer.timeout)
+            try:
+                state = self._base
+                for step in steps:
+                    state = self._write(transaction, step, state, record)
+                commit_import(transaction, self._place)
+            finally:
+                transaction.rollback()
+            record.outcome = "committed"
+        self._base = state
+
+    def _write(
+        self, transaction: Transaction, step: Step, state: TableState | None, record: CommitRecord
+    ) -> TableState:
+        where = f"version {step.version} of {self._place}"
+        try:
+            draft = draft_of(self._table_id, step, absent=self._absent(transaction, step))
+        except ValidationError as error:
+            raise ValidationError(where, error.violations) from error
+        problems = draft.settle(state)
+        if problems:
+            raise ValidationError(where, problems)
+        commit_id = _commit_id(step, draft.metadata.action.id)
+        outcome = self._committer.write(transaction, [draft], [state], commit_id, record)
+        if isinstance(outcome, Conflict):
+            raise LakelogError(f"somebody else imports or writes {self._place} at the same time: try again later")
+        return draft.state
+
+    def _absent(self, transaction: Transaction, step: Step) -> frozenset[str]:
+        """Files that the step removes and that are not there."""
+        removed = {action.path: action for action in step.actions if isinstance(action, RemoveFile)}
+        paths = list(removed)
+        live: dict[str, str | None] = {}
+        for start in range(0, len(paths), _LOOKED_UP):
+            key = {"table_id": self._table_id, "paths": paths[start : start + _LOOKED_UP]}
+            rows = transaction.fetch(self._committer.catalog.queries["live_paths"], key)
+            live |= {path: LiveFile(*rest).vector for path, *rest in rows}
+        return frozenset(
+            path for path, action in removed.items() if path not in live or live[path] != vector_of(action)
+        )
