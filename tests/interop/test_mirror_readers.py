@@ -128,7 +128,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 REFUSES: dict[tuple[str, str], str] = {
-    ("type widening", "delta-rs"): "typeWidening",
+    ("type widening", "delta-rs"): "TypeWidening",
     ("type widening", "polars"): "typeWidening",
     ("column mapping", "polars"): "column mapping",
     ("column mapping of a partition column", "polars"): "column mapping",
