@@ -133,12 +133,8 @@ class TestReads:
             for name, value in settings.items():
                 stack.enter_context(setting(spark, name, value))
             for condition, matches in conditions:
-                expected = table.where(matches)
-                assert rows(read_dataset(lake, NAME, where=condition)) == expected
-                assert (
-                    table.dataset.count(condition) == read_dataset(lake, NAME, where=condition).count() == len(expected)
-                )
-            assert numbers(read_dataset(lake, NAME, columns=["half"]), "half") == sorted(row[1] for row in table.left)
+                assert rows(read_dataset(lake, NAME, where=condition)) == table.where(matches)
+            assert read_dataset(lake, NAME).count() == len(table.left)
 
     def test_splits_row_groups_and_pages_are_really_left_out(self, lake: Lake, spark: SparkSession) -> None:
         """What the test above relies on: the files have them, and Spark uses them."""
@@ -188,6 +184,12 @@ class TestReads:
         assert version_of(frame) == version
         assert frame.cache().count() == 17
         frame.unpersist()
+
+    def test_a_column_that_is_called_as_what_spark_says_of_files(self, lake: Lake, spark: SparkSession) -> None:
+        told = "named_struct('row_index', 99 - id, 'file_path', 'x') AS _metadata"
+        write_dataset(lake, NAME, spark.range(0, 100, 1, 1).selectExpr("id", told), properties=DELETABLE)
+        delete(lake, lake.dataset(NAME), "id", range(10, 40))
+        assert numbers(read_dataset(lake, NAME), "id") == [*range(10), *range(40, 100)]
 
     @pytest.mark.parametrize("kind", ["directories", "few partitions", "many partitions"])
     def test_partitions(self, lake: Lake, spark: SparkSession, kind: str) -> None:
