@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -30,8 +30,9 @@ from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.log.validation.paths import LOG_DIRECTORY
-from lakelog.log.validation.text import name_problem
-from lakelog.mirror.publisher import MODES, Mirror
+from lakelog.log.validation.text import check_name, name_problem
+from lakelog.mirror.foreign import refuse_foreign
+from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
 from lakelog.telemetry import CommitRecord, observe_pool
@@ -165,7 +166,7 @@ class Lake:
 
     def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
         """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
-        _check_name(name)
+        check_name(name)
         problems = draft.settle(None)
         if problems:
             raise ValidationError(f"dataset {name!r}", problems)
@@ -173,7 +174,9 @@ class Lake:
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
         if location is not None:
-            self.mirror.refuse_foreign(self.new_location(name, location))
+            place = self.new_location(name, location)
+            if is_mirrored(draft.metadata):
+                refuse_foreign(place)
         with (
             CommitRecord(name, draft.description.operation) as record,
             self.creating(name, commit_id) as (transaction, locations),
@@ -284,7 +287,7 @@ class Lake:
 
         return import_delta(
             self,
-            _absolute(os.fspath(location)),
+            _real(os.fspath(location)),
             name,
             up_to_version=up_to_version,
             history=history,
@@ -294,7 +297,7 @@ class Lake:
 
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name. Its location and history stay."""
-        _check_name(new_name)
+        check_name(new_name)
         head = self._head(name)
         with _name_taken(new_name):
             self._alter(head.table_id, "rename_table", {"name": new_name}, lambda found: found.name == new_name)
@@ -381,7 +384,7 @@ def definition(
 
 def check_definition(name: str, schema: pa.Schema, mirror: bool | str) -> None:
     """Raises ``ValidationError`` for what cannot be a table's name or schema, or a way to mirror it."""
-    _check_name(name)
+    check_name(name)
     if not isinstance(schema, pa.Schema):
         message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
         raise ValidationError("schema", [Violation("schema", message)])
@@ -434,12 +437,6 @@ class _name_taken:
                 raise DatasetExistsError(f"the location of {self._name!r} was just taken: try again") from error
 
 
-def _check_name(name: str) -> None:
-    problem = name_problem(name) if isinstance(name, str) else "expected a text"
-    if problem:
-        raise ValidationError("dataset name", [Violation(repr(name), problem)])
-
-
 def _root(url: str, root: str | os.PathLike[str] | None, *, create: bool) -> str | None:
     if root is None:
         if url.startswith("postgres"):
@@ -459,9 +456,17 @@ def _root(url: str, root: str | os.PathLike[str] | None, *, create: bool) -> str
 def _absolute(location: str) -> str:
     if not location:
         raise ConfigurationError("a location is a path or a URI, not an empty text")
+    if location.startswith("file://"):
+        location = unquote(urlsplit(location).path)
     if "://" in location:
         return location.rstrip("/")
     return str(Path(os.path.normpath(location)).absolute())
+
+
+def _real(location: str) -> str:
+    """A location that exists, by its one name."""
+    place = _absolute(location)
+    return place if "://" in place else str(Path(place).resolve())
 
 
 def _directory(name: str) -> str:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import lakelog.mirror.checkpoints
+import lakelog.mirror.loading
 import lakelog.mirror.publisher
+import lakelog.mirror.reconciler
+import lakelog.mirror.storage
 from lakelog import Dataset, Lake, ReadOnlyError, SqlTxnLogWriter, TransactionManager, ValidationError
 from lakelog.actions import CommitInfo, DomainMetadata, Metadata, RemoveFile, Txn, from_json
 from lakelog.log.evolution import MIRROR
@@ -43,6 +46,8 @@ def actions(dataset: Dataset, version: int) -> list[Any]:
 
 def foreign(version: int, engine: str = "Apache-Spark/4.0.0 Delta-Lake/4.0.0") -> bytes:
     info = {"commitInfo": {"timestamp": 1, "operation": "WRITE", "engineInfo": engine, "txnId": "x"}}
+    if engine == "Lakelog":
+        info["commitInfo"]["lakelog"] = "1"
     file = add(f"foreign-{version}.parquet", stats=stats(3, id=(1, 3)))
     return f"{json.dumps(info)}\n{file.to_json()}\n".encode()
 
@@ -130,6 +135,16 @@ class TestStatus:
         assert (dataset.mirror_status().state, dataset.mirror_status().pending) == ("off", 0)
         assert dataset.mirror().state == "off"
 
+    def test_a_mirror_that_is_switched_off_says_so(self, lake: Lake, events: Dataset) -> None:
+        metadata = events.snapshot().metadata
+        commit(
+            lake,
+            events,
+            Metadata(id=metadata.id, schema_string=metadata.schema_string, configuration={MIRROR: "false"}),
+        )
+        assert (events.mirror_status().state, events.mirror_status().pending) == ("off", 0)
+        assert versions(events) == [0]
+
     def test_a_mirror_that_is_switched_on_publishes_what_was_before(self, lake: Lake) -> None:
         dataset = table(lake, mirror=False)
         commit(lake, dataset, add())
@@ -137,8 +152,8 @@ class TestStatus:
         metadata = dataset.snapshot().metadata
         properties = {name: value for name, value in metadata.configuration.items() if name != MIRROR}
         commit(lake, dataset, Metadata(id=metadata.id, schema_string=metadata.schema_string, configuration=properties))
-        assert dataset.mirror().published == 2
         assert versions(dataset) == [0, 1, 2]
+        assert dataset.mirror_status().state == "published"
 
     def test_pending_is_what_nobody_published(self, connect: Callable[..., Lake]) -> None:
         dataset = table(connect(mirror="manual"))
@@ -250,6 +265,10 @@ class TestForeign:
         file_of(events, 1).write_bytes(foreign(1))
         assert events.mirror_status().state == "stopped"
 
+    def test_a_file_that_cannot_be_read_does_not_fail_the_commit(self, lake: Lake, events: Dataset) -> None:
+        file_of(events, 1).mkdir()
+        assert commit(lake, events, add()).version == 1
+
     def test_the_mirror_goes_on_when_the_foreign_file_is_gone(self, lake: Lake, events: Dataset) -> None:
         file_of(events, 1).write_bytes(foreign(1))
         commit(lake, events, add("a.parquet"))
@@ -262,12 +281,20 @@ class TestForeign:
         file_of(events, 2).write_bytes(foreign(2))
         (log_of(events) / "_last_checkpoint").write_text('{"version":2,"size":1}')
         (log_of(events) / f"{2:020}.checkpoint.parquet").write_bytes(b"")
+        (log_of(events) / f"{1:020}.{2:020}.compacted.json").write_bytes(b"")
         commit(lake, events, add("a.parquet"))
         assert events.mirror(set_aside=True).published == 1
         assert versions(events) == [0, 1]
         assert not (log_of(events) / "_last_checkpoint").exists()
         aside = sorted(file.name for file in log_of(events).glob("_set_aside/*/*"))
-        assert aside == [f"{1:020}.json", f"{2:020}.checkpoint.parquet", f"{2:020}.json"]
+        compacted = f"{1:020}.{2:020}.compacted.json"
+        assert aside == [
+            compacted,
+            f"{1:020}.json",
+            f"{2:020}.checkpoint.parquet",
+            f"{2:020}.json",
+            "_last_checkpoint",
+        ]
         check_invariants(lake)
 
     def test_foreign_commits_can_be_adopted(self, lake: Lake, events: Dataset) -> None:
@@ -279,6 +306,48 @@ class TestForeign:
         assert (events.mirror_status().state, events.mirror_status().published) == ("published", 2)
         commit(lake, events, RemoveFile(path="foreign-1.parquet"))
         assert versions(events) == [0, 1, 2, 3]
+        check_invariants(lake)
+
+    def test_an_adoption_that_fails_later_can_be_continued(
+        self, lake: Lake, events: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lakelog.mirror.loading, "_BATCH", 1)
+        for version in (1, 2, 3):
+            file_of(events, version).write_bytes(foreign(version))
+        whole = file_of(events, 3).read_bytes()
+        file_of(events, 3).write_bytes(whole.replace(b"foreign-3", b"../foreign-3"))
+        with pytest.raises(ValidationError, match="version 3 of"):
+            events.adopt()
+        assert (events.version, events.mirror_status().published) == (2, 2)
+        file_of(events, 3).write_bytes(whole)
+        assert events.adopt() == 3
+        assert events.mirror_status().state == "published"
+        check_invariants(lake)
+
+    def test_two_who_set_aside_at_once_leave_no_hole(
+        self, lake: Lake, events: Dataset, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file_of(events, 1).write_bytes(foreign(1))
+        commit(lake, events, add())
+        commit(lake, events, add("b.parquet"))
+        theirs = other_lake.dataset("events")
+        real = lakelog.mirror.storage.LocalStore.files
+        calls: list[int] = []
+
+        def interrupted(store: Any, start: str = "") -> Any:
+            found = real(store, start)
+            calls.append(1)
+            if len(calls) == 1:
+                # They come while our list is made and nothing is moved yet.
+                theirs.mirror(set_aside=True)
+            return found
+
+        monkeypatch.setattr(lakelog.mirror.storage.LocalStore, "files", interrupted)
+        with pytest.raises(lakelog.LakelogError, match=r"another process|set aside"):
+            events.mirror(set_aside=True)
+        monkeypatch.undo()
+        assert events.mirror().published == 2
+        assert versions(events) == [0, 1, 2]
         check_invariants(lake)
 
     def test_foreign_commits_that_contradict_the_catalog_are_not_adopted(self, lake: Lake, events: Dataset) -> None:
@@ -351,6 +420,41 @@ class TestLostCommits:
         assert versions(restored) == [0, 1, 2]
         check_invariants(restored._lake)
 
+    def test_another_process_goes_on_once_somebody_has_decided(
+        self, restored: Dataset, connect: Callable[..., Lake]
+    ) -> None:
+        with pytest.raises(ReadOnlyError):
+            commit(restored._lake, restored, add("d.parquet"))
+        connect().dataset("events").adopt()
+        assert commit(restored._lake, restored, add("d.parquet")).version == 4
+
+    def test_a_transaction_without_a_base_notices_it(self, lake: Lake, events: Dataset) -> None:
+        commit(lake, events, add("a.parquet"))
+        file_of(events, 2).write_bytes(foreign(2, "Lakelog"))
+        with pytest.raises(ReadOnlyError):
+            TransactionManager(lake).begin(events.id)
+
+    def test_lost_commits_of_a_writer_with_a_name_of_its_own_are_known(self, lake: Lake, events: Dataset) -> None:
+        commit(lake, events, add("a.parquet"), CommitInfo(engine_info="etl/1"))
+        theirs = file_of(events, 1).read_bytes()
+        file_of(events, 2).write_bytes(theirs)
+        with pytest.raises(ReadOnlyError):
+            commit(lake, events, add("b.parquet"))
+
+    def test_a_log_that_is_gone_is_written_again(self, lake: Lake, events: Dataset, other_lake: Lake) -> None:
+        for name in ("a", "b", "c"):
+            commit(lake, events, add(f"{name}.parquet"))
+        before = {version: file_of(events, version).read_bytes() for version in range(4)}
+        for version in (1, 2, 3):
+            file_of(events, version).unlink()
+        assert events.mirror().published == 3
+        assert {version: file_of(events, version).read_bytes() for version in range(4)} == before
+        for version in range(4):
+            file_of(events, version).unlink()
+        commit(other_lake, other_lake.dataset("events"), add("d.parquet"))
+        assert versions(events) == [0, 1, 2, 3, 4]
+        check_invariants(lake)
+
     def test_a_process_that_is_already_writing_notices_it(self, lake: Lake, events: Dataset) -> None:
         commit(lake, events, add("a.parquet"))
         file_of(events, 2).write_bytes(foreign(2, "Lakelog"))
@@ -402,6 +506,49 @@ class TestTogether:
         commit(left, dataset, add())
         connect(mirror="background")
         wait_until(lambda: log_of(dataset).exists() and versions(dataset) == [0, 1])
+
+    def test_a_commit_does_not_wait_for_the_catalogs_lock_to_note_its_mirror(
+        self, lake: Lake, events: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit(lake, events, add("a.parquet"))
+        monkeypatch.setattr(lakelog.mirror.publisher, "_PATIENCE", 0.2)
+        told = lake.mirror._publish
+        held: list[float] = []
+
+        def while_somebody_holds_the_lock(*arguments: Any) -> None:
+            catalog = lake.committer.catalog
+            ready, go_on = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                transaction = catalog.begin([events.id], "00000000-0000-0000-0000-000000000000", 5)
+                transaction.fetch(catalog.queries["lock_head"], {"table_id": events.id, "expected": None})
+                transaction.execute(f"UPDATE {qualified(lake, 'dl_mirror_status')} SET error = NULL", {})
+                transaction.fetch(catalog.queries["locations"], {})
+                ready.set()
+                go_on.wait(10)
+                transaction.rollback()
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            ready.wait(10)
+            started = time.monotonic()
+            try:
+                told(*arguments)
+            finally:
+                held.append(time.monotonic() - started)
+                go_on.set()
+                holder.join()
+
+        monkeypatch.setattr(lake.mirror, "_publish", while_somebody_holds_the_lock)
+        assert commit(lake, events, add("b.parquet")).version == 2
+        monkeypatch.undo()
+        assert held[0] < 3
+        assert events.mirror().published == 2
+        check_invariants(lake)
+
+    def test_the_thread_forgets_a_table_that_was_dropped(self, lake: Lake, events: Dataset) -> None:
+        lake.drop_dataset("events")
+        assert lake.mirror._work(events.id) is False
 
     def test_an_unknown_mode_is_refused(self, place: Place) -> None:
         with pytest.raises(lakelog.ConfigurationError, match="sync, background, manual"):

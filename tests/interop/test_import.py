@@ -114,9 +114,18 @@ class TestHistory:
         assert content(dataset) == expected(source, 2)
         assert dataset.mirror_status().state == "stopped"
         assert "ended at version 2" in (dataset.mirror_status().error or "")
+        assert lake.import_delta(source, up_to_version=4).version == dataset.version == 4
+        assert dataset.mirror_status().state == "stopped"
         assert dataset.adopt() == DeltaTable(source).version()
         assert content(dataset) == expected(source)
+        assert dataset.mirror_status().state == "published"
         check_invariants(lake)
+
+    def test_another_name_of_the_same_place_is_the_same_table(self, lake: Lake, source: str, tmp_path: Path) -> None:
+        lake.import_delta(source, "events")
+        (tmp_path / "link").symlink_to(source)
+        for other in (f"file://{source}", tmp_path / "link", f"{source}/../source"):
+            assert lake.import_delta(other).name == "events"
 
     def test_what_delta_rs_adds_later_is_taken_over(self, lake: Lake, source: str) -> None:
         dataset = lake.import_delta(source, "events").dataset
@@ -352,6 +361,16 @@ class TestRefusals:
             lake.import_delta(source, "refused")
         assert catalog_rows(lake) == before
 
+    def test_a_time_that_is_none(self, lake: Lake, source: str) -> None:
+        file = log_of(source) / f"{2:020}.json"
+        text = file.read_text().replace('"commitInfo":{', f'"commitInfo":{{"inCommitTimestamp":{2**62},')
+        file.write_text(text)
+        self.refused(lake, source, DeltaLogError, "milliseconds since 1970")
+
+    def test_a_name_that_no_dataset_has(self, lake: Lake, source: str) -> None:
+        with pytest.raises(ValidationError, match="dataset name"):
+            lake.import_delta(source, "a\u200bb")
+
     def test_a_name_that_is_taken(self, lake: Lake, source: str) -> None:
         lake.create_dataset("refused", pa.schema([("id", pa.int64())]))
         self.refused(lake, source, lakelog.DatasetExistsError, "already")
@@ -390,6 +409,40 @@ class TestInterrupted:
         assert content(lake.dataset("events")) == expected(source)
         assert report.version == DeltaTable(source).version()
         check_invariants(lake)
+
+    def test_a_killed_import_is_begun_anew_for_an_older_version(
+        self, place: Place, source: str, connect: Callable[..., Lake]
+    ) -> None:
+        subprocess.run([sys.executable, "-c", _KILLED, place.url, str(place.root), place.schema, source], check=False)
+        lake = connect()
+        assert lake.import_delta(source, "events", up_to_version=1).version == 1
+        assert lake.dataset("events").version == 1
+        check_invariants(lake)
+
+    def test_an_import_that_finds_another_one_done_takes_nothing_away(
+        self, lake: Lake, other_lake: Lake, source: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The other one resumes the same table, finishes first, and somebody commits."""
+        monkeypatch.setattr(lakelog.mirror.loading, "_BATCH", 2)
+        seen: list[int] = []
+
+        def progress(done: int, total: int) -> None:
+            seen.append(done)
+            if len(seen) == 1:
+                other_lake.import_delta(source, "events")
+                theirs = other_lake.dataset("events")
+                commit(other_lake, theirs, add("more.parquet", partition_values={"day": None}))
+
+        with pytest.raises(lakelog.LakelogError, match="somebody else"):
+            lake.import_delta(source, "events", progress=progress)
+        assert lake.dataset("events").version == DeltaTable(source).version()
+        check_invariants(lake)
+
+    def test_an_error_of_the_callers_leaves_nothing(self, lake: Lake, source: str) -> None:
+        before = catalog_rows(lake)
+        with pytest.raises(ZeroDivisionError):
+            lake.import_delta(source, "events", progress=lambda *_: 1 / 0)
+        assert catalog_rows(lake) == before
 
     def test_a_killed_import_of_another_table_is_begun_anew(
         self, place: Place, source: str, connect: Callable[..., Lake]

@@ -266,7 +266,7 @@ def with_checkpoint(dataset: Dataset) -> None:
     from lakelog.mirror.checkpoint import write_checkpoint
     from lakelog.mirror.storage import log_store
 
-    write_checkpoint(log_store(dataset.location), lake.mirror._checkpoints._content(dataset.id, dataset.version))
+    write_checkpoint(log_store(dataset.location), lake.mirror.checkpoints.content(dataset.id, dataset.version))
     for version in range(dataset.version):
         (Path(dataset.location) / "_delta_log" / f"{version:020}.json").unlink()
 

@@ -103,8 +103,11 @@ class Catalog(ABC):
         """A session in which the commit of this id either stands or never will."""
 
     @abstractmethod
-    def note(self, statement: str, parameters: Parameters) -> list[Row]:
-        """Runs one statement in a transaction of its own, which a crash of the machine may undo, and no other way."""
+    def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
+        """Runs one statement in a transaction of its own, which a crash of the machine may undo, but nothing else.
+
+        Raises ``LakelogTimeoutError`` if it would have to wait for longer.
+        """
 
     @abstractmethod
     def usage(self) -> tuple[int, int]:

@@ -177,8 +177,8 @@ class DuckdbCatalog(Catalog):
         finally:
             transaction.rollback()
 
-    def note(self, statement: str, parameters: Parameters) -> list[Row]:
-        transaction = self.begin((), "note", self._timeout)
+    def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
+        transaction = self.begin((), "note", timeout)
         try:
             rows = transaction.fetch(statement, parameters)
             transaction.commit()

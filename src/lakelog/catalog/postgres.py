@@ -138,12 +138,15 @@ class PostgresCatalog(Catalog):
         finally:
             transaction.rollback()
 
-    def note(self, statement: str, parameters: Parameters) -> list[Row]:
-        connection = self._take(self._timeout)
+    def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
+        deadline = Deadline(timeout)
+        connection = self._take(timeout)
         try:
-            with self._failures("noting the state of the mirror"):
+            with self._failures("noting the state of the mirror", deadline):
+                limits = {"limit": _milliseconds(timeout), "statement": _milliseconds(_server_limit(timeout))}
                 with connection.pipeline(), connection.transaction():
-                    connection.execute("SET LOCAL synchronous_commit = off")
+                    connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
+                    connection.execute(self.queries["note_limits"], limits)
                     noted = connection.execute(statement, parameters)
                 rows: list[Row] = noted.fetchall()
                 return rows

@@ -190,8 +190,8 @@ class SqliteCatalog(Catalog):
         finally:
             transaction.rollback()
 
-    def note(self, statement: str, parameters: Parameters) -> list[Row]:
-        deadline = Deadline(self._timeout)
+    def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
+        deadline = Deadline(timeout)
         self._leave_parent()
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)

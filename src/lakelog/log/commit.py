@@ -215,7 +215,7 @@ class Committer:
         if rows:
             return _live_head(rows, table_id, hidden=hidden)
         found = transaction.give_up(self.catalog.queries["table_by_id"], {"table_id": table_id})
-        head = _live_head(found, table_id)
+        head = _live_head(found, table_id, hidden=hidden)
         return Conflict(head.name, table_id, head.version if expected is None else expected, head.version)
 
     def _base(self, draft: Draft) -> TableState | Conflict | None:

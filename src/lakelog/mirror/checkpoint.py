@@ -11,12 +11,10 @@ import pyarrow.parquet as pq
 
 from lakelog.actions import DomainMetadata, Protocol, Txn
 from lakelog.log.state import TableMetadata
-from lakelog.mirror.names import checkpoint_name
+from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name
 from lakelog.mirror.storage import LogStore
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
 from lakelog.strict_json import encode_json
-
-LAST_CHECKPOINT = "_last_checkpoint"
 
 _ROW_GROUP = 32_768
 _ROW_GROUP_BYTES = 1 << 28

@@ -18,13 +18,12 @@ from lakelog.actions import DomainMetadata, Txn
 from lakelog.catalog.base import Row, now_ms
 from lakelog.log.commit import Committer
 from lakelog.log.snapshot import REMOVED_SCHEMA, Snapshot
-from lakelog.mirror.names import checkpoint_name, commit_name, version_of
+from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, commit_name, version_of
 from lakelog.mirror.storage import LogStore
 
 if TYPE_CHECKING:
     from lakelog.mirror.checkpoint import CheckpointContent
 
-LAST_CHECKPOINT = "_last_checkpoint"
 INTERVAL = "delta.checkpointInterval"
 
 _FRACTION = 0.5
@@ -79,23 +78,20 @@ class Checkpoints:
         if due:
             from lakelog.mirror.checkpoint import write_checkpoint
 
-            size = write_checkpoint(store, self._content(table_id, published))
+            size = write_checkpoint(store, self.content(table_id, published))
             weight = Weight(published, size, 0)
         with self._guard:
             self._weights[table_id] = weight
         return due
 
-    def forget_above(self, store: LogStore, version: int) -> None:
-        """Makes the log's hint name a checkpoint that is there."""
-        if (hint := _hint(store)) is not None and hint["version"] > version:
-            found = [each.name for each in store.files() if ".checkpoint." in each.name]
-            left = [known for name in found if (known := version_of(name)) is not None]
-            if left:
-                store.replace(LAST_CHECKPOINT, json.dumps({"version": max(left), "size": 0}).encode())
-            else:
-                store.move(LAST_CHECKPOINT, f"_set_aside/{LAST_CHECKPOINT}.{now_ms()}")
+    @staticmethod
+    def last_version(store: LogStore) -> int | None:
+        """The version that the log's hint names."""
+        hint = _hint(store)
+        return None if hint is None else int(hint["version"])
 
-    def _content(self, table_id: int, version: int) -> "CheckpointContent":
+    def content(self, table_id: int, version: int) -> "CheckpointContent":
+        """What a checkpoint of a version holds."""
         from lakelog.mirror.checkpoint import CheckpointContent
 
         catalog = self._committer.catalog

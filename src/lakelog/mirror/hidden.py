@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lakelog.lake import Lake
 
 
+class ImportInterrupted(LakelogError):
+    """An import could not go on, and what it did is left for a later one."""
+
+
 def table_at(lake: "Lake", location: str) -> Head | None:
     """The table that has a location, dropped or not."""
     catalog = lake.committer.catalog
@@ -30,10 +34,11 @@ class HiddenTable:
     def __init__(self, lake: "Lake", name: str, location: str) -> None:
         self._lake = lake
         self._committer = lake.committer
+        self._ledger = Ledger(lake.committer.catalog, lake.committer.timeout)
         self._name = name
         self._location = location
 
-    def begin(self, first: int, metadata_id: str) -> TableState | None:
+    def begin(self, first: int, last: int, metadata_id: str) -> TableState | None:
         """Makes the table, or finds what an earlier import left of it: then the state that it came to.
 
         Raises ``DatasetExistsError`` if the location belongs, or belonged, to another dataset.
@@ -41,7 +46,7 @@ class HiddenTable:
         known = table_at(self._lake, self._location)
         if known is not None:
             self.table_id = known.table_id
-            base = self._resumed(known, first, metadata_id)
+            base = self._resumed(known, range(first, last + 1), metadata_id)
             if base is not None:
                 return base
             self.purge()
@@ -60,16 +65,21 @@ class HiddenTable:
         queries = self._committer.catalog.queries
         state = PUBLISHED if incomplete is None else STOPPED
         with self._lake.creating(self._name, "import") as (transaction, _):
-            transaction.execute(queries["show_table"], {"table_id": self.table_id, "name": self._name})
+            if not transaction.fetch(queries["show_table"], {"table_id": self.table_id, "name": self._name}):
+                raise ImportInterrupted(f"somebody else has just imported {self._location}")
             self._note(transaction, published, state, incomplete)
             commit_import(transaction, self._location)
 
     def purge(self) -> None:
-        """Takes every trace of it out of the catalog, if the database is there."""
+        """Takes every trace of it out of the catalog, if the database is there and the table still hidden."""
         catalog = self._committer.catalog
         with suppress(LakelogError, OutcomeUnknown):
             transaction = catalog.begin([self.table_id], "purge", self._committer.timeout)
             try:
+                head = transaction.fetch(catalog.queries["lock_head"], {"table_id": self.table_id, "expected": None})
+                entry = self._ledger.read(transaction, self.table_id)
+                if not head or head[0][8] is None or entry is None or entry.state != IMPORTING:
+                    return
                 for table in (*TABLES, "dl_mirror_status", "dl_tables"):
                     transaction.execute(catalog.queries.fill("purge", table=table), {"table_id": self.table_id})
                 transaction.commit()
@@ -77,18 +87,18 @@ class HiddenTable:
                 transaction.rollback()
             self._committer.states.forget(self.table_id)
 
-    def _resumed(self, known: Head, first: int, metadata_id: str) -> TableState | None:
+    def _resumed(self, known: Head, wanted: range, metadata_id: str) -> TableState | None:
         """What an import that was killed has done; None if that is of no use now."""
         catalog = self._committer.catalog
         with catalog.session() as session:
-            entry = Ledger(catalog).read(session, known.table_id)
+            entry = self._ledger.read(session, known.table_id)
             if entry is None or entry.state != IMPORTING:
                 raise DatasetExistsError(
                     f"{self._location!r} belonged to the dataset {known.name!r}, which was dropped, and a location is "
                     "never used again: copy the table to another one, and import that"
                 )
             began = session.fetch(catalog.queries["first_version"], {"table_id": known.table_id})
-            if not began or began[0][0] != first:
+            if not began or began[0][0] != wanted[0] or known.version not in wanted:
                 return None
             state = self._committer.states.load(session, known.table_id, known.version)
         return state if state.metadata.action.id == metadata_id else None
@@ -121,7 +131,7 @@ def commit_import(transaction: Transaction, place: str) -> None:
     try:
         transaction.commit()
     except OutcomeUnknown as error:
-        raise LakelogError(
+        raise ImportInterrupted(
             f"the database was lost during the import of {place}: import it again when it is back, which goes on where "
             f"this one stopped. Cause: {error}"
         ) from error

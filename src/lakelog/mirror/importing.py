@@ -10,15 +10,17 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from lakelog.actions import Metadata, Protocol
-from lakelog.catalog.base import now_ms
+from lakelog.catalog.base import Transaction, now_ms
 from lakelog.errors import DatasetExistsError, DeltaLogError, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
 from lakelog.log.validation.features import supported_features
+from lakelog.log.validation.text import check_name
 from lakelog.mirror.delta_log import LogListing, list_log
-from lakelog.mirror.hidden import HiddenTable, table_at
+from lakelog.mirror.hidden import HiddenTable, ImportInterrupted, table_at
 from lakelog.mirror.loading import Loader, Progress, Step, commit_step, draft_of
 from lakelog.mirror.replay import IDENTITY, Replay, identities
+from lakelog.mirror.status import STOPPED, Ledger
 from lakelog.mirror.storage import LogStore, log_store
 from lakelog.schema.mapping import MODE
 
@@ -82,22 +84,25 @@ def _import(
         raise VersionNotFoundError(f"{store.place} has no version {last}: its latest is {listing.latest}")
     known = table_at(lake, location)
     if known is not None and known.dropped_at is None:
-        return _continue(lake, known, name, store, listing, last, dry_run=dry_run, progress=progress)
+        return _continue(lake, known, name, last, dry_run=dry_run, progress=progress)
     source = _Source(store, listing, last, history)
     chosen = name or source.table_name or PurePosixPath(location).name
+    check_name(chosen)
     if any(dataset.name == chosen for dataset in lake.datasets()):
         raise DatasetExistsError(f"there is already a dataset {chosen!r}: give the import another name")
     if dry_run:
         return source.rehearse(location, chosen)
     hidden = HiddenTable(lake, chosen, location)
-    base = hidden.begin(source.first, source.metadata_id)
+    base = hidden.begin(source.first, last, source.metadata_id)
     try:
         loader = Loader(lake, hidden.table_id, base, location)
         steps = source.steps(after=None if base is None else base.version)
         dropped = loader.load(steps, source.commits, progress)
         source.compare(hidden.snapshot())
         hidden.show(last, None if source.is_all else f"the import ended at version {last} of {listing.latest}")
-    except (LakelogError, OSError):
+    except ImportInterrupted:
+        raise
+    except Exception:
         hidden.purge()
         raise
     dataset = lake.dataset(chosen)
@@ -113,7 +118,7 @@ def _import(
     )
 
 
-def adopt(lake: "Lake", dataset: "Dataset", progress: Progress | None = None) -> int:
+def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: Progress | None = None) -> int:
     """Takes over the commits of a table's log that the catalog does not have. Returns the version after that."""
     status = lake.mirror.status(dataset.id)
     if status.head != status.published:
@@ -123,26 +128,53 @@ def adopt(lake: "Lake", dataset: "Dataset", progress: Progress | None = None) ->
             "dataset.mirror(set_aside=True), and write again what it did"
         )
     store = log_store(dataset.location)
-    listing = list_log(store)
-    if listing.latest <= status.head:
-        return status.head
-    with lake.committer.catalog.session() as session:
-        head = lake.committer.head(session, dataset.id)
-        base = lake.committer.states.of_head(session, head)
-    _adopt(lake, base, store, listing, listing.latest, progress)
-    return listing.latest
+    try:
+        listing = list_log(store)
+        last = listing.latest if last is None else last
+        if last <= status.head:
+            return status.head
+        missing = [version for version in range(status.head + 1, last + 1) if version not in listing.commits]
+        if missing:
+            raise DeltaLogError(f"lacks version {missing[0]}, so that nothing after it can be taken over", store.place)
+        _Adoption(lake, dataset, store, listing).run(last, progress)
+    except OSError as error:
+        raise DeltaLogError(f"cannot be read: {error}", store.place) from error
+    return last
+
+
+class _Adoption:
+    """Commits of a log that become versions of a dataset, and with them the mirror's own."""
+
+    def __init__(self, lake: "Lake", dataset: "Dataset", store: LogStore, listing: LogListing) -> None:
+        self._lake = lake
+        self._table_id = dataset.id
+        self._store = store
+        self._listing = listing
+        self._ledger = Ledger(lake.committer.catalog, lake.committer.timeout)
+        self._entry = lake.mirror.entry(dataset.id)
+
+    def run(self, last: int, progress: Progress | None) -> None:
+        committer = self._lake.committer
+        with committer.catalog.session() as session:
+            base = committer.states.of_head(session, committer.head(session, self._table_id))
+        versions = range(base.version + 1, last + 1)
+        loader = Loader(self._lake, self._table_id, base, self._store.place, self._advance)
+        steps = (commit_step(self._store, self._listing, version) for version in versions)
+        loader.load(steps, len(versions), progress)
+        rest = None if last == self._listing.latest else f"version {last + 1} of the log was not taken over"
+        done = self._entry.next(last) if rest is None else self._entry.next(last, STOPPED, rest)
+        self._ledger.advance(self._table_id, self._entry, done)
+
+    def _advance(self, transaction: Transaction, version: int) -> None:
+        """Tells with each transaction how far the log and the catalog agree, so that it can be continued."""
+        entry = self._entry.next(version, self._entry.state, self._entry.error)
+        if not transaction.fetch(*self._ledger.advance_statement(self._table_id, self._entry, entry)):
+            raise ImportInterrupted(f"another process works on {self._store.place}: look at its status, and try again")
+        self._entry = entry
 
 
 def _continue(
-    lake: "Lake",
-    known: Head,
-    name: str | None,
-    store: LogStore,
-    listing: LogListing,
-    last: int,
-    *,
-    dry_run: bool,
-    progress: Progress | None,
+    lake: "Lake", known: Head, name: str | None, last: int, *, dry_run: bool, progress: Progress | None
 ) -> ImportReport:
     """An import of a table that the catalog has: what was written to its log since then is taken over."""
     if name not in (None, known.name):
@@ -150,7 +182,7 @@ def _continue(
     dataset = lake.dataset(known.name)
     before = dataset.version
     if not dry_run and last > before:
-        adopt(lake, dataset, progress)
+        adopt(lake, dataset, last, progress)
     return ImportReport(
         location=known.location,
         name=known.name,
@@ -161,18 +193,6 @@ def _continue(
         dropped_stats=0,
         dataset=None if dry_run else dataset,
     )
-
-
-def _adopt(
-    lake: "Lake", base: TableState, store: LogStore, listing: LogListing, last: int, progress: Progress | None
-) -> None:
-    missing = [version for version in range(base.version + 1, last + 1) if version not in listing.commits]
-    if missing:
-        raise DeltaLogError(f"lacks version {missing[0]}, so that nothing after it can be taken over", store.place)
-    loader = Loader(lake, base.table_id, base, store.place)
-    steps = (commit_step(store, listing, version) for version in range(base.version + 1, last + 1))
-    loader.load(steps, last - base.version, progress)
-    lake.mirror.adopted(base.table_id, last)
 
 
 class _Source:

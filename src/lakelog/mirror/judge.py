@@ -4,7 +4,7 @@ import json
 from enum import Enum
 from typing import Any
 
-from lakelog.mirror.lines import ENGINE
+from lakelog.mirror.lines import MARK
 
 
 class Verdict(Enum):
@@ -25,9 +25,9 @@ def judge(found: bytes, expected: bytes | None, commit_id: str | None) -> Verdic
     if info is None:
         return Verdict.FOREIGN
     # Another version of Lakelog may have put the same into other words, with as many lines.
-    if expected is not None and info.get("txnId") == commit_id and _is_as_long(found, expected):
-        return Verdict.OURS
-    return Verdict.LOST if str(info.get("engineInfo", "")).split("/")[0] == ENGINE else Verdict.FOREIGN
+    if expected is not None and info.get("txnId") == commit_id:
+        return Verdict.OURS if _is_as_long(found, expected) else Verdict.TORN
+    return Verdict.LOST if MARK in info else Verdict.FOREIGN
 
 
 def commit_info(content: bytes) -> dict[str, Any] | None:

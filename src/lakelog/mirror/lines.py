@@ -18,6 +18,9 @@ from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.strict_json import encode_json
 
 ENGINE = "Lakelog"
+MARK = "lakelog"
+"""A member of commitInfo by which a commit of ours is known, whatever engine its writer claims to be."""
+_FORMAT = "1"
 
 CommitRows = Mapping[str, Sequence[Row]]
 """One commit's rows by catalog table, each with the columns of ``TABLES``."""
@@ -78,6 +81,7 @@ def _commit_info(row: Mapping[str, Any], in_commit: bool) -> str:
     }
     info |= {name: value for name, value in extra.items() if name not in info}
     info.setdefault("engineInfo", ENGINE)
+    info.setdefault(MARK, _FORMAT)
     info["txnId"] = str(row["commit_id"])
     return encode_json({"commitInfo": info})
 

@@ -1,20 +1,20 @@
 """Commits that were made elsewhere, into the catalog: each a version of its own, many in one transaction."""
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakelog.actions import AddFile, CommitInfo, RemoveFile
 from lakelog.catalog.base import Transaction
-from lakelog.errors import LakelogError, ValidationError
+from lakelog.errors import DeltaLogError, ValidationError
 from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft, Input
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
 from lakelog.mirror.delta_log import LogListing, read_commit
-from lakelog.mirror.hidden import commit_import
+from lakelog.mirror.hidden import ImportInterrupted, commit_import
 from lakelog.mirror.storage import LogStore
 from lakelog.strict_json import json_problem, text_problem
 from lakelog.telemetry import CommitRecord
@@ -28,6 +28,8 @@ Progress = Callable[[int, int], None]
 _BATCH = 100
 _BATCH_FILES = 20_000
 """Commits, and files in them, that become one transaction of the catalog."""
+_LATEST = 253_402_300_799_000
+"""The end of the year 9999."""
 _LOOKED_UP = 8192
 """Paths that one statement looks up."""
 
@@ -52,10 +54,14 @@ def commit_step(store: LogStore, listing: LogListing, version: int) -> Step:
     commit = read_commit(store, version)
     info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
     told = info.in_commit_timestamp if info is not None else None
+    moment = listing.commits[version].modified if told is None else told
+    if not 0 <= moment <= _LATEST:
+        name = f"{store.place}/{listing.commits[version].name}"
+        raise DeltaLogError(f"expected a time in milliseconds since 1970, found {moment}", name)
     return Step(
         version,
         commit.actions,
-        listing.commits[version].modified if told is None else told,
+        moment,
         commit.dropped_stats,
         sum(isinstance(action, AddFile | RemoveFile) for action in commit.actions),
     )
@@ -90,12 +96,14 @@ def _is_name(text: Any) -> bool:
     return isinstance(text, str) and 0 < len(text) < 256 and text_problem(text) is None
 
 
-def _commit_id(step: Step, table: str) -> str:
+def _commit_id(step: Step, table: str, used: Container[str]) -> str:
     """The commit's own id, or one that is the same whenever the commit is imported."""
     for action in step.actions:
         if isinstance(action, CommitInfo) and action.txn_id:
             with suppress(ValueError):
-                return str(uuid.UUID(action.txn_id))
+                own = str(uuid.UUID(action.txn_id))
+                if own not in used:
+                    return own
     return str(uuid.uuid5(_NAMESPACE, f"{table}/{step.version}"))
 
 
@@ -106,11 +114,21 @@ def vector_of(action: AddFile | RemoveFile) -> str | None:
 class Loader:
     """Commits steps to a table, many in one transaction."""
 
-    def __init__(self, lake: "Lake", table_id: int, base: TableState | None, place: str) -> None:
+    def __init__(
+        self,
+        lake: "Lake",
+        table_id: int,
+        base: TableState | None,
+        place: str,
+        also: Callable[[Transaction, int], None] | None = None,
+    ) -> None:
+        """``also`` is done with the last version of each transaction, in it."""
         self._committer = lake.committer
         self._table_id = table_id
         self._base = base
         self._place = place
+        self._also = also
+        self._ids: set[str] = set()
 
     def load(self, steps: Iterator[Step], total: int, progress: Progress | None) -> int:
         """Commits all of them. Returns how many statistics were dropped."""
@@ -140,6 +158,8 @@ class Loader:
                 state = self._base
                 for step in steps:
                     state = self._write(transaction, step, state, record)
+                if self._also is not None:
+                    self._also(transaction, steps[-1].version)
                 commit_import(transaction, self._place)
             finally:
                 transaction.rollback()
@@ -157,10 +177,11 @@ class Loader:
         problems = draft.settle(state)
         if problems:
             raise ValidationError(where, problems)
-        commit_id = _commit_id(step, draft.metadata.action.id)
+        commit_id = _commit_id(step, draft.metadata.action.id, self._ids)
+        self._ids.add(commit_id)
         outcome = self._committer.write(transaction, [draft], [state], commit_id, record)
         if isinstance(outcome, Conflict):
-            raise LakelogError(f"somebody else imports or writes {self._place} at the same time: try again later")
+            raise ImportInterrupted(f"somebody else imports or writes {self._place} at the same time: try again later")
         return draft.state
 
     def _absent(self, transaction: Transaction, step: Step) -> frozenset[str]:

@@ -8,19 +8,22 @@ import logging
 import os
 import threading
 import time
+import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakelog.catalog.base import Session
-from lakelog.errors import DatasetExistsError, ReadOnlyError
+from lakelog.errors import DatasetNotFoundError, LakelogError, LakelogTimeoutError, ReadOnlyError
 from lakelog.log.commit import Committed, Committer
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
 from lakelog.mirror.checkpoints import Checkpoints
-from lakelog.mirror.judge import Verdict, described, judge
+from lakelog.mirror.foreign import objection, read_only
+from lakelog.mirror.judge import Verdict, judge
 from lakelog.mirror.lines import CommitRows, commit_id_of, committed_at_of, delta_json, metadata_in, read_rows
-from lakelog.mirror.names import commit_name, version_of
+from lakelog.mirror.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
 from lakelog.mirror.reconciler import Reconciler
 from lakelog.mirror.status import BEHIND, FAILING, OFF, PUBLISHED, STOPPED, Entry, Ledger, MirrorStatus
 from lakelog.mirror.storage import LocalStore, LogStore, log_store
@@ -32,6 +35,9 @@ _BATCH = 100
 
 _LOOK_EVERY = 10
 """Versions after which somebody looks whether a checkpoint is due."""
+
+_PATIENCE = 1.0
+"""Seconds that a commit waits for others' work on the mirror, which can do without it."""
 
 _log = logging.getLogger("lakelog.mirror")
 
@@ -45,6 +51,8 @@ class _Place:
     entry: Entry | None = None
     """The row of ``dl_mirror_status`` as it was last seen."""
     mirrored: bool = True
+    is_whole: bool = False
+    """Whether the published files were seen to be there."""
     guard: Any = field(default_factory=threading.Lock)
 
 
@@ -53,12 +61,14 @@ class Mirror:
 
     def __init__(self, committer: Committer, mode: str = "sync") -> None:
         self._committer = committer
-        self._ledger = Ledger(committer.catalog)
-        self._checkpoints = Checkpoints(committer)
+        self._ledger = Ledger(committer.catalog, committer.timeout)
+        self.checkpoints = Checkpoints(committer)
         self._mode = mode
         self._places: dict[int, _Place] = {}
         self._process = os.getpid()
         self._reconciler = Reconciler(self._work, sweep=self._pending if mode == "background" else None)
+        # Also where nobody closes the lake.
+        weakref.finalize(self, self._reconciler.close)
 
     def start(self) -> None:
         if self._mode == "background":
@@ -68,24 +78,25 @@ class Mirror:
         """Finishes what was begun."""
         self._reconciler.close()
 
+    # A commit, before and after
+
     def check(self, table_id: int, expected: int | None) -> None:
         """Raises ``ReadOnlyError`` if the table's log has commits that the catalog has lost."""
         place = self._places.get(table_id)
-        if place is None or os.getpid() != self._process:
-            place = self._first_look(table_id)
-        # A question to a disk is asked before every commit, one to an object store only before the first.
-        elif (
-            place.mirrored
-            and expected is not None
-            and isinstance(place.store, LocalStore)
-            and place.store.exists(commit_name(expected + 1))
-        ):
-            with self._committer.catalog.session() as session:
-                head = self._committer.head(session, table_id)
-            if head.version == expected:
-                self._look_ahead(place, head)
-        if place.entry is not None and place.entry.state == BEHIND:
-            raise ReadOnlyError(_read_only(place.store.place, place.entry.error))
+        if place is None or place.entry is None or os.getpid() != self._process:
+            place, head = self._look(table_id)
+            if place.mirrored:
+                self._try_look_ahead(place, head)
+        # A disk is asked before every commit, an object store only before the first.
+        elif self._may_be_ahead(place, expected):
+            head = self._head(table_id)
+            if expected in (None, head.version):
+                self._try_look_ahead(place, head)
+        if self._entry(place).state == BEHIND:
+            # Perhaps somebody has decided.
+            place, _ = self._look(table_id)
+            if self._entry(place).state == BEHIND:
+                raise ReadOnlyError(read_only(place.store.place, self._entry(place).error))
 
     def told(self, committed: Sequence[Committed]) -> None:
         """Publishes what was just committed, or leaves it to the thread."""
@@ -94,31 +105,53 @@ class Mirror:
             try:
                 place = self._known(table_id, each.location)
                 place.mirrored = is_mirrored(each.state.metadata)
-                if not place.mirrored or self._mode == "manual":
-                    continue
-                if self._mode == "background":
-                    self._reconciler.wake(table_id)
-                    continue
-                with place.guard:
-                    self._publish(place, each)
-                self._after(place, each.result.version)
+                if place.mirrored and self._mode != "manual":
+                    self._publish_or_leave(place, each)
+            except LakelogTimeoutError:
+                # Somebody else is at it, or has the catalog's lock. The file is perhaps there, its note is not.
+                self._reconciler.wake(table_id)
             except Exception:
                 # The commit stands, whatever became of its mirror.
                 _log.warning(
-                    "version %s of %s is committed and not mirrored yet", each.result.version, each.result.table,
+                    "version %s of %s is committed and not mirrored yet",
+                    each.result.version,
+                    each.result.table,
                     exc_info=True,
-                )  # fmt: skip
+                )
                 self._reconciler.retry(table_id)
 
+    def _publish_or_leave(self, place: _Place, committed: Committed) -> None:
+        """A commit waits neither for another's work on the mirror nor for a store that did not answer before."""
+        slow = not isinstance(place.store, LocalStore) and place.entry is not None and place.entry.state == FAILING
+        if self._mode == "background" or slow or not place.guard.acquire(timeout=_PATIENCE):
+            self._reconciler.wake(place.table_id)
+            return
+        try:
+            self._publish(place, committed)
+        finally:
+            place.guard.release()
+        entry = self._entry(place)
+        due = (committed.result.version + 1) % _LOOK_EVERY == 0 or self.checkpoints.may_be_due(place.table_id)
+        if entry.state == FAILING:
+            self._reconciler.retry(place.table_id)
+        elif entry.state == PUBLISHED and due:
+            self._reconciler.wake(place.table_id)
+
+    # For people
+
     def publish(self, table_id: int) -> MirrorStatus:
-        """Publishes what is pending, also after a stop whose cause is gone, and a checkpoint if one is due."""
+        """Publishes what is pending, also after a stop whose cause is gone, and a checkpoint if one is due.
+
+        Also writes again what was published and is gone.
+        """
         place, head = self._look(table_id)
         if not place.mirrored:
-            return self._entry(place).status(head.version)
+            return self._status(place, head)
         with place.guard:
+            place.is_whole = False
             entry = self._entry(place)
-            if entry.state in (STOPPED, OFF):
-                self._set(place, entry, entry.published, PUBLISHED)
+            if entry.state == STOPPED:
+                self._set(place, entry, entry.next(entry.published))
         return self._settle(place)
 
     def status(self, table_id: int) -> MirrorStatus:
@@ -127,167 +160,128 @@ class Mirror:
         entry = self._entry(place)
         if place.mirrored and entry.state == PUBLISHED and entry.published == head.version:
             self._try_look_ahead(place, head)
-        return self._entry(place).status(head.version)
+        return self._status(place, head)
 
     def set_aside(self, table_id: int) -> MirrorStatus:
         """Moves what stands in the way into a directory of its own, and publishes what the catalog has."""
-        place, _ = self._look(table_id)
+        place, head = self._look(table_id)
+        if not place.mirrored:
+            return self._status(place, head)
         with place.guard:
-            entry = self._entry(place)
-            kept = entry.published
+            found = self._entry(place)
+            kept = found.published
+            # Nobody else publishes or sets aside while this stands.
+            claim = self._set(place, found, found.next(kept, STOPPED, f"files are set aside ({uuid.uuid4()})"))
             where = f"_set_aside/{time.time_ns()}"
-            for each in place.store.files():
-                if (version := version_of(each.name)) is not None and version > kept:
-                    place.store.move(each.name, f"{where}/{each.name}")
-            self._checkpoints.forget_above(place.store, kept)
-            self._set(place, entry, kept, PUBLISHED)
+            try:
+                for each in place.store.files() if claim else ():
+                    if (newest_version_in(each.name) or 0) > kept:
+                        place.store.move(each.name, f"{where}/{each.name}")
+                if claim and (self.checkpoints.last_version(place.store) or 0) > kept:
+                    place.store.move(LAST_CHECKPOINT, f"{where}/{LAST_CHECKPOINT}")
+            except OSError as error:
+                raise LakelogError(f"files of {place.store.place} could not be set aside: {error}") from error
+            if claim is None or self._set(place, claim, claim.next(kept)) is None:
+                raise LakelogError(f"another process works on {place.store.place}: look at its status, and try again")
         _log.warning("files above version %s of %s were moved to %s in it", kept, place.store.place, where)
         return self.publish(table_id)
 
-    def adopted(self, table_id: int, published: int) -> None:
-        """The catalog has taken over the log's commits up to a version."""
-        place, _ = self._look(table_id)
-        with place.guard:
-            self._set(place, self._entry(place), published, PUBLISHED)
+    def entry(self, table_id: int) -> Entry:
+        """The row of ``dl_mirror_status``."""
+        return self._entry(self._look(table_id)[0])
 
-    def refuse_foreign(self, location: str) -> None:
-        """Raises ``DatasetExistsError`` if a Delta log is at a place where a table is to be created."""
-        store = log_store(location)
-        try:
-            found = next((each.name for each in store.files() if version_of(each.name) is not None), None)
-        except OSError as error:
-            # Then nothing will be written there either, and the mirror says so.
-            _log.warning("cannot look whether there is a Delta table at %s: %s", location, error)
-            return
-        if found is not None:
-            raise DatasetExistsError(
-                f"there is a Delta table at {location!r} ({found}): take it over with lake.import_delta, "
-                "or choose another location"
-            )
+    # The work
 
     def _work(self, table_id: int) -> bool:
         """What the thread does with a table, which stays stopped if it is. Whether it has to be tried again."""
-        place, _ = self._look(table_id)
-        return place.mirrored and self._settle(place).state == FAILING
+        try:
+            place, _ = self._look(table_id)
+            return place.mirrored and self._settle(place).state == FAILING
+        except DatasetNotFoundError:
+            return False
 
     def _settle(self, place: _Place) -> MirrorStatus:
         """Publishes what is pending, and a checkpoint if one is due."""
         with place.guard:
             self._catch_up(place, {})
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, place.table_id)
+        head = self._head(place.table_id)
         entry = self._entry(place)
         if entry.state == PUBLISHED and entry.published == head.version:
             self._try_look_ahead(place, head)
         if self._entry(place).state == PUBLISHED:
-            self._checkpoints.make_if_due(place.table_id, place.store, entry.published)
-        return self._entry(place).status(head.version)
-
-    def _pending(self) -> list[int]:
-        catalog = self._committer.catalog
-        with catalog.session() as session:
-            return [row[0] for row in session.fetch(catalog.queries["mirror_pending"], {})]
-
-    def _after(self, place: _Place, version: int) -> None:
-        entry = place.entry
-        if entry is not None and entry.state == FAILING:
-            self._reconciler.retry(place.table_id)
-        elif (
-            entry is not None
-            and entry.state == PUBLISHED
-            and ((version + 1) % _LOOK_EVERY == 0 or self._checkpoints.may_be_due(place.table_id))
-        ):
-            self._reconciler.wake(place.table_id)
-
-    def _known(self, table_id: int, location: str) -> _Place:
-        if os.getpid() != self._process:
-            # A forked child must not wait for what its parent's threads hold.
-            self._places, self._process = {}, os.getpid()
-        place = self._places.get(table_id)
-        if place is None:
-            place = self._places[table_id] = _Place(table_id, log_store(location))
-        return place
-
-    def _look(self, table_id: int) -> tuple[_Place, Head]:
-        """A table and its mirror as they are now."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, table_id)
-            place = self._known(table_id, head.location)
-            place.mirrored = is_mirrored(self._committer.states.of_head(session, head).metadata)
-            place.entry = self._ledger.read(session, table_id)
-        if place.entry is None:
-            place.entry = self._ledger.begin(table_id, state=PUBLISHED if place.mirrored else OFF)
-        return place, head
-
-    def _first_look(self, table_id: int) -> _Place:
-        place, head = self._look(table_id)
-        if place.mirrored:
-            self._try_look_ahead(place, head)
-        return place
-
-    def _try_look_ahead(self, place: _Place, head: Head) -> None:
-        try:
-            self._look_ahead(place, head)
-        except OSError as error:
-            _log.warning("cannot look into %s: %s", place.store.place, error)
-
-    def _entry(self, place: _Place) -> Entry:
-        assert place.entry is not None, "it was looked at"
-        return place.entry
-
-    def _look_ahead(self, place: _Place, head: Head) -> None:
-        """Notices a file above the catalog's head: somebody else's, or one of ours that the catalog has lost."""
-        entry = self._entry(place)
-        name = commit_name(head.version + 1)
-        if entry.state not in (PUBLISHED, FAILING) or not place.store.exists(name):
-            return
-        with self._committer.catalog.session() as session:
-            if self._committer.head(session, place.table_id).version != head.version:
-                return
-        state, error = _objection(place.store, name, place.store.read(name), None, None)
-        self._set(place, entry, entry.published, state, error)
+            try:
+                self.checkpoints.make_if_due(place.table_id, place.store, entry.published)
+            except OSError as error:
+                _log.warning("no checkpoint could be made in %s: %s", place.store.place, error)
+        return self._status(place, head)
 
     def _publish(self, place: _Place, committed: Committed) -> None:
         """Publishes one commit and whatever is pending before it."""
         version, rows = committed.result.version, committed.rows
         entry = place.entry
-        if rows is None or entry is None or entry.state != PUBLISHED or entry.published != version - 1:
+        is_next = entry is not None and entry.state == PUBLISHED and entry.published == version - 1
+        if rows is None or entry is None or not is_next or not place.is_whole:
             self._catch_up(place, {} if rows is None else {version: rows})
             return
         problem = self._put(place, version, rows, committed.state.metadata)
-        if problem is not None:
-            self._set(place, entry, entry.published, *problem)
-        elif self._set(place, entry, version) is None:
+        changed = entry.next(version) if problem is None else entry.next(entry.published, *problem)
+        if self._set(place, entry, changed, _PATIENCE) is None:
             self._catch_up(place, {})
 
-    def _catch_up(self, place: _Place, known: Mapping[int, CommitRows]) -> Entry:
+    def _catch_up(self, place: _Place, known: Mapping[int, CommitRows]) -> None:
         """Publishes everything above the published version. ``known`` are commits that need not be read."""
-        catalog = self._committer.catalog
         while True:
-            with catalog.session() as session:
+            with self._committer.catalog.session() as session:
                 entry = place.entry = self._ledger.read(session, place.table_id)
                 head = self._committer.head(session, place.table_id)
-                if entry is None:
-                    commits: Mapping[int, CommitRows] = {}
-                elif entry.state not in (PUBLISHED, FAILING) or entry.published >= head.version:
-                    return entry
-                else:
-                    first, last = entry.published + 1, min(entry.published + _BATCH, head.version)
-                    metadata, commits = self._commits(session, place.table_id, first, last, known)
             if entry is None:
                 self._ledger.begin(place.table_id)
                 continue
-            published, problem = entry.published, None
-            for version, rows in commits.items():
-                metadata = metadata_in(rows) or metadata
-                problem = self._put(place, version, rows, metadata)
-                if problem is not None:
-                    break
-                published = version
+            if entry.state not in (PUBLISHED, FAILING):
+                return
+            if not place.is_whole and not self._make_whole(place, entry):
+                continue
+            if entry.published >= head.version:
+                return
+            problem = self._publish_batch(place, entry, head, known)
+            if problem:
+                return
+
+    def _make_whole(self, place: _Place, entry: Entry) -> bool:
+        """Looks whether the published files are there, once, and goes back to before the first that is not."""
+        place.is_whole = True
+        try:
+            there = {version_of(file.name): file.name for file in place.store.files()}
+        except OSError:
+            return True  # The next write says so, too.
+        commits = {version for version, name in there.items() if version is not None and name.endswith(".json")}
+        checkpoints = {version for version in there if version is not None} - commits
+        begin = max((version for version in checkpoints if version <= entry.published), default=-1)
+        with self._committer.catalog.session() as session:
+            queries = self._committer.catalog.queries
+            oldest = int(session.fetch(queries["first_version"], {"table_id": place.table_id})[0][0])
+        needed = range(max(begin, oldest), entry.published + 1)
+        missing = next((version for version in needed if version not in commits), None)
+        if missing is None:
+            return True
+        _log.warning("version %s is gone from %s, and written again", missing, place.store.place)
+        self._set(place, entry, entry.next(missing - 1))
+        return False
+
+    def _publish_batch(self, place: _Place, entry: Entry, head: Head, known: Mapping[int, CommitRows]) -> bool:
+        """Publishes some commits. Whether there is a reason not to go on."""
+        first, last = entry.published + 1, min(entry.published + _BATCH, head.version)
+        with self._committer.catalog.session() as session:
+            metadata, commits = self._commits(session, place.table_id, first, last, known)
+        published, problem = entry.published, None
+        for version, rows in commits.items():
+            metadata = metadata_in(rows) or metadata
+            problem = self._put(place, version, rows, metadata)
             if problem is not None:
-                self._set(place, entry, published, *problem)
-                return self._entry(place)
-            self._set(place, entry, published)
+                break
+            published = version
+        self._set(place, entry, entry.next(published) if problem is None else entry.next(published, *problem))
+        return problem is not None
 
     def _commits(
         self, session: Session, table_id: int, first: int, last: int, known: Mapping[int, CommitRows]
@@ -308,46 +302,90 @@ class Mirror:
                 verdict = judge(found, data, commit_id_of(rows))
                 if verdict is Verdict.TORN:
                     store.replace(name, data, committed_at_of(rows))
-                elif verdict is not Verdict.OURS:
-                    return _objection(store, name, found, data, commit_id_of(rows))
+                elif verdict is Verdict.OURS:
+                    # Whoever made it may have died before it was durable.
+                    store.sync()
+                else:
+                    return objection(store, name, found, data, commit_id_of(rows))
         except OSError as error:
             return FAILING, f"cannot write {name} to {store.place}: {error}"
-        self._checkpoints.grew(place.table_id, len(data))
+        self.checkpoints.grew(place.table_id, len(data))
         return None
 
-    def _set(
-        self, place: _Place, entry: Entry, published: int, state: str = PUBLISHED, error: str | None = None
-    ) -> Entry | None:
+    # What is known of a table
+
+    def _pending(self) -> list[int]:
+        catalog = self._committer.catalog
+        with catalog.session() as session:
+            return [row[0] for row in session.fetch(catalog.queries["mirror_pending"], {})]
+
+    def _known(self, table_id: int, location: str) -> _Place:
+        if os.getpid() != self._process:
+            # A forked child must not wait for what its parent's threads hold.
+            self._places, self._process = {}, os.getpid()
+        place = self._places.get(table_id)
+        if place is None:
+            place = self._places[table_id] = _Place(table_id, log_store(location))
+        return place
+
+    def _head(self, table_id: int) -> Head:
+        with self._committer.catalog.session() as session:
+            return self._committer.head(session, table_id)
+
+    def _look(self, table_id: int) -> tuple[_Place, Head]:
+        """A table and its mirror as they are now."""
+        with self._committer.catalog.session() as session:
+            head = self._committer.head(session, table_id)
+            place = self._known(table_id, head.location)
+            place.mirrored = is_mirrored(self._committer.states.of_head(session, head).metadata)
+            place.entry = self._ledger.read(session, table_id)
+        if place.entry is None:
+            place.entry = self._ledger.begin(table_id)
+        return place, head
+
+    def _entry(self, place: _Place) -> Entry:
+        assert place.entry is not None, "it was looked at"
+        return place.entry
+
+    def _status(self, place: _Place, head: Head) -> MirrorStatus:
+        entry = self._entry(place)
+        if not place.mirrored:
+            return MirrorStatus(state=OFF, published=entry.published, head=head.version)
+        return entry.status(max(head.version, entry.published))
+
+    def _may_be_ahead(self, place: _Place, expected: int | None) -> bool:
+        if not place.mirrored or not isinstance(place.store, LocalStore):
+            return False
+        return expected is None or place.store.exists(commit_name(expected + 1))
+
+    def _try_look_ahead(self, place: _Place, head: Head) -> None:
+        """Notices a file above the catalog's head: somebody else's, or one of ours that the catalog has lost."""
+        entry = self._entry(place)
+        name = commit_name(head.version + 1)
+        try:
+            if entry.state not in (PUBLISHED, FAILING) or not place.store.exists(name):
+                return
+            if self._head(place.table_id).version != head.version:
+                return
+            state, error = objection(place.store, name, place.store.read(name), None, None)
+        except OSError as problem:
+            _log.warning("cannot look into %s: %s", place.store.place, problem)
+            return
+        self._set(place, entry, entry.next(entry.published, state, error))
+
+    def _set(self, place: _Place, found: Entry, entry: Entry, timeout: float | None = None) -> Entry | None:
         """Tells the catalog. None if another mirror was faster, whose word then stands."""
-        if state != PUBLISHED and (entry.state, entry.error) != (state, error):
-            level = logging.WARNING if state == FAILING else logging.ERROR
-            _log.log(level, "the mirror of table %s is %s: %s", place.table_id, state, error)
-        changed = self._ledger.advance(place.table_id, entry, published, state, error)
-        if changed is not None:
-            place.entry = changed
-        else:
-            with self._committer.catalog.session() as session:
-                place.entry = self._ledger.read(session, place.table_id)
-        return changed
+        if entry.state != PUBLISHED and (found.state, found.error) != (entry.state, entry.error):
+            level = logging.WARNING if entry.state == FAILING else logging.ERROR
+            _log.log(level, "the mirror of table %s is %s: %s", place.table_id, entry.state, entry.error)
+        if self._ledger.advance(place.table_id, found, entry, timeout):
+            place.entry = entry
+            return entry
+        with self._committer.catalog.session() as session:
+            place.entry = self._ledger.read(session, place.table_id)
+        return None
 
 
 def is_mirrored(metadata: TableMetadata) -> bool:
     """Whether a table of this metadata is mirrored."""
     return metadata.action.configuration.get(MIRROR, "true") != "false"
-
-
-def _objection(
-    store: LogStore, name: str, found: bytes, expected: bytes | None, commit_id: str | None
-) -> tuple[str, str]:
-    """The state that a file puts the mirror in, and why."""
-    if judge(found, expected, commit_id) is Verdict.LOST:
-        return BEHIND, f"{name} in {store.place} is a commit of Lakelog that this catalog does not have"
-    return STOPPED, f"{name} in {store.place} was written by {described(found)}"
-
-
-def _read_only(place: str, error: str | None) -> str:
-    return (
-        f"the table takes no commits: its log {place} has more than this catalog, as after a restored backup "
-        f"({error}). Take the log's commits over with dataset.adopt(), or keep the catalog's and move the others "
-        "away with dataset.mirror(set_aside=True)"
-    )

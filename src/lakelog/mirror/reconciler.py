@@ -5,6 +5,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 
 _log = logging.getLogger("lakelog.mirror")
@@ -28,8 +29,9 @@ class Reconciler:
         sweep: Callable[[], Iterable[int]] | None = None,
         interval: float = 30.0,
     ) -> None:
-        self._work = work
-        self._sweep = sweep
+        # Weak, so that the thread does not keep a lake that nobody has any more.
+        self._work = weakref.WeakMethod(work)
+        self._sweep = None if sweep is None else weakref.WeakMethod(sweep)
         self._interval = interval
         self._closing = False
         self._reset()
@@ -78,11 +80,15 @@ class Reconciler:
 
     def _run(self) -> None:
         while (table_id := self._next()) is not None:
+            work = self._work()
+            if work is None:
+                return
             try:
-                failed = self._work(table_id)
+                failed = work(table_id)
             except Exception:
                 _log.warning("the mirror of table %s could not be worked on", table_id, exc_info=True)
                 failed = True
+            del work
             with self._changed:
                 if not failed:
                     self._attempts.pop(table_id, None)
@@ -93,7 +99,11 @@ class Reconciler:
         """Waits for a table that is due; None at the end."""
         while True:
             if self._sweep is not None and not self._closing and time.monotonic() >= self._next_sweep:
-                self._look(self._sweep)
+                sweep = self._sweep()
+                if sweep is None:
+                    return None
+                self._look(sweep)
+                del sweep
             with self._changed:
                 now = time.monotonic()
                 ready = min(self._due.items(), key=lambda item: item[1], default=None)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from lakelog.catalog.base import Catalog, Session, now_ms
 from lakelog.log.snapshot import moment
@@ -45,6 +46,10 @@ class Entry:
     error: str | None
     updated_at: int
 
+    def next(self, published: int, state: str = PUBLISHED, error: str | None = None) -> "Entry":
+        """The row that follows. Its time is always a later one, by which two rows that say the same are told apart."""
+        return Entry(published, state, error, max(now_ms(), self.updated_at + 1))
+
     def status(self, head: int) -> MirrorStatus:
         return MirrorStatus(
             state=self.state,
@@ -58,36 +63,40 @@ class Entry:
 class Ledger:
     """The rows of ``dl_mirror_status``, changed by compare-and-set only."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, timeout: float) -> None:
         self._catalog = catalog
+        self._timeout = timeout
 
     def read(self, session: Session, table_id: int) -> Entry | None:
         rows = session.fetch(self._catalog.queries["mirror_status"], {"table_id": table_id})
         return Entry(*rows[0]) if rows else None
 
-    def begin(self, table_id: int, published: int = -1, state: str = PUBLISHED) -> Entry:
+    def begin(self, table_id: int) -> Entry:
         """Makes the row of a table that has none, unless somebody else did."""
-        entry = Entry(published, state, None, now_ms())
-        values = {"table_id": table_id, "published": published, "state": state, "updated_at": entry.updated_at}
-        if self._catalog.note(self._catalog.queries["mirror_begin"], values):
+        entry = Entry(-1, PUBLISHED, None, now_ms())
+        values = {"table_id": table_id, "published": -1, "state": PUBLISHED, "updated_at": entry.updated_at}
+        if self._catalog.note(self._catalog.queries["mirror_begin"], values, self._timeout):
             return entry
         with self._catalog.session() as session:
             found = self.read(session, table_id)
         assert found is not None, "a row of dl_mirror_status is never deleted while its table is live"
         return found
 
-    def advance(
-        self, table_id: int, found: Entry, published: int, state: str = PUBLISHED, error: str | None = None
-    ) -> Entry | None:
-        """The new row, or None if the row is no longer what was found."""
-        entry = Entry(published, state, error, now_ms())
+    def advance(self, table_id: int, found: Entry, entry: Entry, timeout: float | None = None) -> bool:
+        """Puts a row into another's place. False if that is no longer there."""
+        statement, values = self.advance_statement(table_id, found, entry)
+        return bool(self._catalog.note(statement, values, self._timeout if timeout is None else timeout))
+
+    def advance_statement(self, table_id: int, found: Entry, entry: Entry) -> tuple[str, dict[str, Any]]:
+        """The same for a transaction of the caller's. It gives a row if it did something."""
         values = {
             "table_id": table_id,
-            "published": published,
-            "state": state,
-            "error": error,
+            "published": entry.published,
+            "state": entry.state,
+            "error": entry.error,
             "updated_at": entry.updated_at,
             "found": found.published,
             "found_state": found.state,
+            "found_at": found.updated_at,
         }
-        return entry if self._catalog.note(self._catalog.queries["mirror_advance"], values) else None
+        return self._catalog.queries["mirror_advance"], values

@@ -19,7 +19,6 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from lakelog.errors import ConfigurationError
 from lakelog.log.validation.paths import LOG_DIRECTORY
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -68,6 +67,10 @@ class LogStore(ABC):
 
     @abstractmethod
     def move(self, name: str, new_name: str) -> None: ...
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Makes the names of files durable, too, where that is not so by itself."""
 
 
 def log_store(location: str) -> LogStore:
@@ -120,7 +123,7 @@ class LocalStore(LogStore):
             return self._create_in_place(target, data, modified)
         finally:
             _unlink(temporary)
-        self._sync()
+        self.sync()
         return True
 
     def replace(self, name: str, data: bytes, modified: int | None = None) -> None:
@@ -130,13 +133,13 @@ class LocalStore(LogStore):
         except OSError:
             _unlink(temporary)
             raise
-        self._sync()
+        self.sync()
 
     def move(self, name: str, new_name: str) -> None:
         target = self._directory / new_name
         target.parent.mkdir(parents=True, exist_ok=True)
         (self._directory / name).rename(target)
-        self._sync()
+        self.sync()
 
     def _temporary(self, name: str, data: bytes, modified: int | None) -> str:
         """The content on disk under a name that readers of the log pass over."""
@@ -160,11 +163,10 @@ class LocalStore(LogStore):
         except FileExistsError:
             return False
         _write(descriptor, data, modified)
-        self._sync()
+        self.sync()
         return True
 
-    def _sync(self) -> None:
-        """Makes the names in the directory durable, too."""
+    def sync(self) -> None:
         descriptor = os.open(self.place, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -201,10 +203,8 @@ class ObjectStore(LogStore):
 
     @cached_property
     def _store(self) -> Any:
-        try:
-            from obstore.store import from_url
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(f"{self.place} is in an object store: install lakelog[object-store]") from error
+        from obstore.store import from_url
+
         scheme, rest = self.place.split("://", 1)
         # Hadoop's names for S3.
         return from_url(
@@ -252,6 +252,9 @@ class ObjectStore(LogStore):
         with _as_os_errors():
             self._store.put(name, data)
 
+    def sync(self) -> None:
+        pass
+
     def move(self, name: str, new_name: str) -> None:
         with _as_os_errors():
             self._store.copy(name, new_name)
@@ -260,8 +263,10 @@ class ObjectStore(LogStore):
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    from obstore.exceptions import AlreadyExistsError, BaseError
-
+    try:
+        from obstore.exceptions import AlreadyExistsError, BaseError
+    except ModuleNotFoundError as error:
+        raise OSError("for object stores, install lakelog[object-store]") from error
     try:
         yield
     except AlreadyExistsError as error:

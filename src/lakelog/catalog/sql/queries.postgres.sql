@@ -20,6 +20,11 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
 
+-- name: note_limits
+-- Limits for this transaction only, which need not be durable.
+SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
+       set_config('synchronous_commit', 'off', true)
+
 -- name: lock_creation
 -- One creator at a time: whether two locations overlap is no unique index's business. Commits are not held up.
 LOCK TABLE dl_tables IN SHARE UPDATE EXCLUSIVE MODE

@@ -38,7 +38,9 @@ FROM dl_tables WHERE location = $location
 UPDATE dl_tables SET current_version = $version, dropped_at = $dropped_at WHERE table_id = $table_id
 
 -- name: show_table
-UPDATE dl_tables SET name = $name, dropped_at = NULL WHERE table_id = $table_id
+-- Makes a hidden table a dataset.
+UPDATE dl_tables SET name = $name, dropped_at = NULL WHERE table_id = $table_id AND dropped_at IS NOT NULL
+RETURNING table_id
 
 -- name: purge
 -- Takes a table that was never shown out of one of the log's tables.
@@ -327,7 +329,7 @@ WHERE table_id = $table_id
 -- name: mirror_advance
 -- Compares and sets: what another mirror did meanwhile stands.
 UPDATE dl_mirror_status SET published_version = $published, state = $state, error = $error, updated_at = $updated_at
-WHERE table_id = $table_id AND published_version = $found AND state = $found_state
+WHERE table_id = $table_id AND published_version = $found AND state = $found_state AND updated_at = $found_at
 RETURNING table_id
 
 -- name: mirror_pending

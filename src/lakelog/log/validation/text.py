@@ -2,6 +2,7 @@
 
 import unicodedata
 
+from lakelog.errors import ValidationError, Violation
 from lakelog.strict_json import text_problem
 
 MAX_NAME_CHARACTERS = 255
@@ -53,3 +54,10 @@ def size_problem(text: str) -> str | None:
     if len(text) * 4 > MAX_TEXT_BYTES and len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
         return f"is longer than {MAX_TEXT_BYTES} bytes"
     return None
+
+
+def check_name(name: object) -> None:
+    """Raises ``ValidationError`` for a name that no dataset can have."""
+    problem = name_problem(name) if isinstance(name, str) else "expected a text"
+    if problem:
+        raise ValidationError("dataset name", [Violation(repr(name), problem)])
