@@ -173,10 +173,11 @@ class TestStatus:
         self, connect: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(lakelog.mirror.publisher, "_BATCH", 3)
+        monkeypatch.setattr(lakelog.mirror.publisher, "_BATCH_FILES", 2)
         lake = connect(mirror="manual")
         dataset = table(lake)
         for number in range(10):
-            commit(lake, dataset, add(f"{number}.parquet"))
+            commit(lake, dataset, *[add(f"{number}-{file}.parquet") for file in range(number % 4)], operation="WRITE")
         assert dataset.mirror().published == 10
         check_invariants(lake)
 

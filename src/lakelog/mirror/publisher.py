@@ -4,6 +4,7 @@ In order, create-if-absent, never ahead of the catalog. A mirror that fails does
 the published version is pending, and whoever comes next publishes it.
 """
 
+import itertools
 import logging
 import os
 import threading
@@ -31,7 +32,8 @@ from lakelog.mirror.storage import LocalStore, LogStore, log_store
 MODES = ("sync", "background", "manual")
 
 _BATCH = 100
-"""Commits that are read and published before the catalog is told."""
+_BATCH_FILES = 20_000
+"""Commits, and files in them, that are read and published before the catalog is told."""
 
 _LOOK_EVERY = 10
 """Versions after which somebody looks whether a checkpoint is due."""
@@ -286,11 +288,17 @@ class Mirror:
     def _commits(
         self, session: Session, table_id: int, first: int, last: int, known: Mapping[int, CommitRows]
     ) -> tuple[TableMetadata, Mapping[int, CommitRows]]:
-        """The commits of a range, and the metadata in force with the first of them."""
+        """The first commits of a range, as many as fit, and the metadata in force with the first of them."""
+        queries = self._committer.catalog.queries
         state = self._committer.states.load(session, table_id, first)
         if all(version in known for version in range(first, last + 1)):
             return state.metadata, known
-        return state.metadata, read_rows(session, self._committer.catalog.queries, table_id, first, last)
+        key = {"table_id": table_id, "first": first, "last": last}
+        rows = session.fetch(queries["added_counts"], key) if last > first else []
+        files: dict[int, int] = {row[0]: row[1] for row in rows}
+        counts = itertools.accumulate(files.get(version, 0) for version in range(first, last + 1))
+        fitting = sum(count <= _BATCH_FILES for count in counts)
+        return state.metadata, read_rows(session, queries, table_id, first, first + max(fitting, 1) - 1)
 
     def _put(self, place: _Place, version: int, rows: CommitRows, metadata: TableMetadata) -> tuple[str, str] | None:
         """Makes a commit's file. If that cannot be, the state that the mirror is in then, and why."""

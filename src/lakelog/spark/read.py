@@ -230,8 +230,10 @@ class _Scan:
         for index, (name, field) in enumerate(zip(names, partitions, strict=True)):
             arrays[name] = pa.array([canonical(row[index], field) for row in values], pa.string())
         known = F.broadcast(self.spark.createDataFrame(pa.table(arrays)).withColumn(f"{_FILE_PATH}_known", F.lit(True)))
-        path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/").alias(_FILE_PATH)
         frame = self._native(group, files)
+        # A column of the table may have the same name.
+        place = frame.metadataColumn("_metadata").getField("file_path")
+        path = F.regexp_replace(place, "^file:/+", "/").alias(_FILE_PATH)
         frame = frame.select(*[F.col(quoted(name)) for name in frame.columns], path).join(known, _FILE_PATH, "left")
         unknown = F.raise_error(F.concat(F.lit("the catalog has no partition values for "), F.col(_FILE_PATH)))
         found = {

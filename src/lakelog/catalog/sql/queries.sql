@@ -290,6 +290,11 @@ WHERE table_id = $table_id AND version < $since{n} AND (removed_version IS NULL 
 SELECT {columns} FROM {table}
 WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version
 
+-- name: added_counts
+-- How many files each commit of a range of versions added.
+SELECT version, count(*) AS files FROM dl_add_files
+WHERE table_id = $table_id AND version >= $first AND version <= $last GROUP BY version
+
 -- name: tombstones
 -- The files that were removed up to a version, lately enough to be remembered.
 SELECT {columns} FROM dl_remove_files f
