@@ -107,7 +107,7 @@ def _delta_spark() -> Callable[[dict[str, Any]], dict[str, Any]]:
     return ask
 
 
-READERS = {
+READERS: dict[str, Any] = {
     "delta-rs": rows_by_delta_rs,
     "duckdb": rows_by_duckdb,
     "polars": rows_by_polars,

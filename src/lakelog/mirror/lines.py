@@ -79,9 +79,9 @@ def _commit_info(row: Mapping[str, Any], in_commit: bool) -> str:
     info["operationParameters"] = {
         name: value if isinstance(value, str) else encode_json(value) for name, value in parameters.items()
     }
-    info |= {name: value for name, value in extra.items() if name not in info}
-    info.setdefault("engineInfo", ENGINE)
-    info.setdefault(MARK, _FORMAT)
+    # By name, so that a commit that was lost and adopted again is the same.
+    rest = {"engineInfo": ENGINE, MARK: _FORMAT} | extra
+    info |= {name: rest[name] for name in sorted(rest) if name not in info}
     info["txnId"] = str(row["commit_id"])
     return encode_json({"commitInfo": info})
 
@@ -124,8 +124,9 @@ class _Action:
 
 class _Remove(_Action):
     def _complete(self, known: dict[str, str]) -> None:
-        if "partitionValues" in known and "size" in known:
-            known.setdefault("extendedFileMetadata", "true")
+        said = known.pop("extendedFileMetadata", None)
+        if said or ("partitionValues" in known and "size" in known):
+            known["extendedFileMetadata"] = said or "true"
 
 
 class _Cdc(_Action):
