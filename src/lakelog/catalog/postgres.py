@@ -144,7 +144,8 @@ class PostgresCatalog(Catalog):
         try:
             with self._failures("noting the state of the mirror", deadline):
                 limits = {"limit": _milliseconds(timeout), "statement": _milliseconds(_server_limit(timeout))}
-                with connection.pipeline(), connection.transaction():
+                # Not in a pipeline: a pooler would not see where the transaction ends.
+                with connection.transaction():
                     connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
                     connection.execute(self.queries["note_limits"], limits)
                     noted = connection.execute(statement, parameters)
