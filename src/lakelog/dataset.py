@@ -54,7 +54,7 @@ class Dataset:
     def first_version(self) -> int:
         """The oldest version: 0, unless the table was imported from a Delta log that no longer had it."""
         with self._committer.catalog.session() as session:
-            return int(session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[0][0])
+            return self._first(session)[0]
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table at its head, at a version, or as it was at a time."""
@@ -240,22 +240,29 @@ class Dataset:
             raise ValidationError("version", [Violation("version", f"expected an integer, got {version!r}")])
         if version == head.version:
             return
-        first = int(session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[0][0])
+        first, _ = self._first(session)
         if not first <= version < head.version:
             raise VersionNotFoundError(
                 f"dataset {head.name!r} has no version {version}: its versions are {first} to {head.version}"
             )
 
     def _version_at(self, session: "Session", milliseconds: int, head: "Head") -> int:
-        queries = self._committer.catalog.queries
-        rows = session.fetch(queries["version_at_time"], {"table_id": self.id, "time": milliseconds})
+        key = {"table_id": self.id, "time": milliseconds}
+        rows = session.fetch(self._committer.catalog.queries["version_at_time"], key)
         if rows:
             return min(int(rows[0][0]), head.version)
-        first = session.fetch(queries["first_version"], {"table_id": self.id})[0]
+        first, committed_at = self._first(session)
         raise VersionNotFoundError(
             f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
-            f"its version {first[0]} was committed at {moment(first[1]).isoformat()}"
+            f"its version {first} was committed at {moment(committed_at).isoformat()}"
         )
+
+    def _first(self, session: "Session") -> tuple[int, int]:
+        """The oldest version, and when it was committed."""
+        version, committed_at = session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[
+            0
+        ]
+        return int(version), int(committed_at)
 
 
 def _active_session() -> Any:

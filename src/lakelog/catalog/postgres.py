@@ -5,9 +5,7 @@ waits for the server, so a small commit is two round trips. Nothing is kept in t
 transaction mode may stand between.
 """
 
-import hashlib
 import os
-import re
 import select
 import threading
 import time
@@ -30,7 +28,8 @@ try:
     import psycopg_pool
     from psycopg import errors as pg
 
-    from lakelog.catalog.postgres_values import array_literal, as_text, copy_in, copy_out, ready, sql_type
+    from lakelog.catalog.postgres_sql import insert_one, insert_some, lock_key, quoted, rewrite
+    from lakelog.catalog.postgres_values import array_literal, as_text, copy_in, copy_out, ready
 except ImportError as error:
     raise ConfigurationError("postgresql:// needs psycopg: pip install 'lakelog[postgres]'") from error
 
@@ -40,8 +39,6 @@ _COPY_FROM = 1000
 _LONGEST_TURN = 1.0
 """Seconds that the loser of a race waits for others who lost it before."""
 
-_NAMES = re.compile(r"\b(" + "|".join([*TABLES, "dl_tables", "dl_mirror_status", "lakelog_migrations"]) + r")\b")
-_PARAMETER = re.compile(r"\$([a-z_]\w*)")
 _fork_guard = threading.Lock()
 _leaked: list[Any] = []
 """Pools of a parent process: closing them in a forked child would end the parent's sessions."""
@@ -56,9 +53,9 @@ class PostgresCatalog(Catalog):
         self._pool_size = pool_size
         self._timeout = timeout
         self._prepare_threshold = prepare_threshold
-        self.queries = Queries(self.dialect, self._rewrite)
-        self._insert_one_row = {name: self._insert_one(name) for name in TABLES}
-        self._insert_some_rows = {name: self._insert_some(name) for name in TABLES}
+        self.queries = Queries(self.dialect, lambda statement: rewrite(statement, schema))
+        self._insert_one_row = {name: insert_one(schema, name) for name in TABLES}
+        self._insert_some_rows = {name: insert_some(schema, name) for name in TABLES}
         self._pool: Any = None
         self._process = os.getpid()
         self._closed = False
@@ -230,25 +227,6 @@ class PostgresCatalog(Catalog):
             # server ends all of them.
             connection.close()
             self._pool.putconn(connection)
-
-    def _rewrite(self, statement: str) -> str:
-        """From the notation of the SQL files to psycopg's, with every table inside the catalog's schema."""
-        bound = _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
-        return _NAMES.sub(lambda match: self._qualified(match[1]), bound)
-
-    def _qualified(self, table: str) -> str:
-        """A table's name in a statement that psycopg binds parameters to, for which a % is doubled."""
-        return f"{quoted(self.schema)}.{table}".replace("%", "%%")
-
-    def _insert_one(self, table: str) -> str:
-        values = ", ".join(f"%s::{sql_type(field)}" for field in TABLES[table])
-        return f"INSERT INTO {self._qualified(table)} ({', '.join(TABLES[table].names)}) VALUES ({values})"
-
-    def _insert_some(self, table: str) -> str:
-        """Columns as arrays: the statement stays the same, and prepared, whatever the number of rows."""
-        names = ", ".join(TABLES[table].names)
-        arrays = ", ".join(f"%s::{sql_type(field)}[]" for field in TABLES[table])
-        return f"INSERT INTO {self._qualified(table)} ({names}) SELECT * FROM unnest({arrays})"
 
     @contextmanager
     def _failures(self, doing: str, deadline: Deadline | None = None) -> Iterator[None]:
@@ -472,17 +450,6 @@ def _server_limit(seconds: float) -> float:
 
 def _milliseconds(seconds: float) -> str:
     return str(max(int(seconds * 1000), 1))
-
-
-def lock_key(schema: str, subject: str) -> int:
-    """The advisory lock's key. Keys are shared by the whole database, so the schema is part of it."""
-    digest = hashlib.blake2b(f"lakelog\0{schema}\0{subject}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def quoted(identifier: str) -> str:
-    """The one place where an identifier becomes SQL."""
-    return '"' + identifier.replace('"', '""') + '"'
 
 
 def _refused(error: psycopg.Error) -> bool:

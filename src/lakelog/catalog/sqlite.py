@@ -24,6 +24,7 @@ from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, R
 from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
+from lakelog.catalog.sqlite_errors import translated
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.turns import Turn
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
@@ -122,7 +123,7 @@ class SqliteCatalog(Catalog):
         connection = self._take(Deadline(self._timeout))
         broken = True
         try:
-            with _translated():
+            with translated():
                 yield _SqliteSession(connection)
             broken = False
         except LakelogError:
@@ -149,7 +150,7 @@ class SqliteCatalog(Catalog):
             if locked:
                 self._turn.try_begins()
                 try:
-                    with _translated():
+                    with translated():
                         connection.execute("BEGIN IMMEDIATE")
                 except BaseException:
                     self._unlock()
@@ -162,7 +163,7 @@ class SqliteCatalog(Catalog):
     def _is_lost(self, connection: apsw.Connection, expected: Mapping[int, int]) -> bool:
         """Whether a table has another head than expected."""
         statement = self.queries["lock_head"]
-        with _translated():
+        with translated():
             return not all(
                 connection.execute(statement, {"table_id": table, "expected": head}).fetchall()
                 for table, head in expected.items()
@@ -199,7 +200,7 @@ class SqliteCatalog(Catalog):
         try:
             self._lock(deadline)
             try:
-                with _translated():
+                with translated():
                     # In WAL mode no fsync then; the next commit's makes this durable, too.
                     connection.execute("PRAGMA synchronous = NORMAL")
                     rows = connection.execute(statement, _bound(parameters)).fetchall()
@@ -244,7 +245,7 @@ class SqliteCatalog(Catalog):
             self._idle.put(connection)
 
     def _connect(self, deadline: Deadline) -> apsw.Connection:
-        with _translated():
+        with translated():
             connection = apsw.Connection(str(self._path))
             connection.set_busy_timeout(int(self._timeout * 1000))
             while True:
@@ -368,7 +369,7 @@ class _SqliteTransaction(_SqliteSession):
         self._open = True
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
-        with _translated():
+        with translated():
             return super().fetch(statement, parameters)
 
     def fetch_each(self, *queries: tuple[str, Parameters]) -> list[list[Row]]:
@@ -376,7 +377,7 @@ class _SqliteTransaction(_SqliteSession):
 
     def execute(self, statement: str, parameters: Parameters) -> None:
         assert self._locked, "a lost race writes nothing"
-        with _translated():
+        with translated():
             self._connection.execute(statement, _bound(parameters))
 
     def insert(self, table: str, rows: Rows) -> None:
@@ -390,7 +391,7 @@ class _SqliteTransaction(_SqliteSession):
                 yield last
 
         try:
-            with _translated(table):
+            with translated(table):
                 if isinstance(rows, pa.Table):
                     for batch in rows.to_batches(max_chunksize=_CHUNK):
                         columns = (column.to_pylist() for column in batch.columns)
@@ -408,7 +409,7 @@ class _SqliteTransaction(_SqliteSession):
 
     def commit(self) -> None:
         try:
-            with _translated():
+            with translated():
                 self._connection.execute("COMMIT")
         except DatabaseError as error:
             if isinstance(error.__cause__, apsw.IOError):
@@ -461,41 +462,3 @@ def _bound(parameters: Parameters) -> dict[str, Any]:
 def _array(column: tuple[Any, ...], kind: Any) -> Any:
     # SQLite has no boolean: 0 and 1 come back as integers.
     return pa.array(column, pa.int64()).cast(kind) if pa.types.is_boolean(kind) else pa.array(column, kind)
-
-
-class _translated:
-    """Turns apsw's errors into ours, by class."""
-
-    __slots__ = ("_where",)
-
-    def __init__(self, table: str | None = None) -> None:
-        self._where = f" in {table}" if table else ""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, apsw.Error):
-            raise self._ours(error) from error
-
-    def _ours(self, error: apsw.Error) -> DatabaseError:
-        if isinstance(error, apsw.ConstraintError):
-            return DatabaseError(f"a row broke a constraint{self._where}", _constraint(error), str(error))
-        for kind, message in _MEANINGS.items():
-            if isinstance(error, kind):
-                return DatabaseError(message, None, str(error))
-        return DatabaseError(f"SQLite failed{self._where}", None, str(error))
-
-
-_MEANINGS: dict[type[apsw.Error], str] = {
-    apsw.BusyError: "the SQLite file is locked by a program other than Lakelog",
-    apsw.FullError: "the disk of the catalog is full; nothing was committed",
-    apsw.NotADBError: "the file is not a SQLite database",
-    apsw.CorruptError: "the SQLite file is damaged: stop, and keep a copy of it",
-    apsw.CantOpenError: "the SQLite file cannot be opened",
-}
-
-
-def _constraint(error: apsw.ConstraintError) -> str:
-    # The message names the constraint or its columns after the first colon; it is shown, never decided on.
-    return str(error).partition(": ")[2] or "unknown"

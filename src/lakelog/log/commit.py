@@ -28,7 +28,7 @@ from lakelog.log.state import Head, States, TableState
 from lakelog.strict_json import encode_json
 from lakelog.telemetry import CommitRecord
 
-_LOOKED_UP = 8192
+LOOKED_UP = 8192
 """Paths that one statement looks up."""
 
 _PAUSE = 0.1
@@ -374,10 +374,10 @@ def _path_lists(draft: Draft) -> Iterator[list[str]]:
     """The paths that a draft touches, in lists that a statement can take."""
     few: list[str] = []
     for paths in (draft.removes.paths, draft.adds.paths):
-        for start in range(0, len(paths), _LOOKED_UP):
-            part = paths[start : start + _LOOKED_UP]
+        for start in range(0, len(paths), LOOKED_UP):
+            part = paths[start : start + LOOKED_UP]
             part = part if isinstance(part, list) else part.to_pylist()
-            if len(part) < _LOOKED_UP and len(few) < _LOOKED_UP:
+            if len(part) < LOOKED_UP and len(few) < LOOKED_UP:
                 few += part
             else:
                 yield part

@@ -5,6 +5,7 @@ import that was killed goes on where it stopped; one that fails leaves nothing b
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -61,61 +62,46 @@ def import_delta(
     progress: Progress | None,
 ) -> ImportReport:
     """Makes a dataset of the Delta table at a location, or takes over what was added to one that was imported."""
-    try:
-        return _import(lake, location, name, up_to_version, history=history, dry_run=dry_run, progress=progress)
-    except OSError as error:
-        raise DeltaLogError(f"cannot be read: {error}", location) from error
-
-
-def _import(
-    lake: "Lake",
-    location: str,
-    name: str | None,
-    up_to_version: int | None,
-    *,
-    history: bool,
-    dry_run: bool,
-    progress: Progress | None,
-) -> ImportReport:
-    store = log_store(location)
-    listing = list_log(store)
-    last = listing.latest if up_to_version is None else up_to_version
-    if not 0 <= last <= listing.latest:
-        raise VersionNotFoundError(f"{store.place} has no version {last}: its latest is {listing.latest}")
-    known = table_at(lake, location)
-    if known is not None and known.dropped_at is None:
-        return _continue(lake, known, name, last, dry_run=dry_run, progress=progress)
-    source = _Source(store, listing, last, history)
-    chosen = name or source.table_name or PurePosixPath(location).name
-    check_name(chosen)
-    if any(dataset.name == chosen for dataset in lake.datasets()):
-        raise DatasetExistsError(f"there is already a dataset {chosen!r}: give the import another name")
-    if dry_run:
-        return source.rehearse(location, chosen)
-    hidden = HiddenTable(lake, chosen, location)
-    base = hidden.begin(source.first, last, source.metadata_id)
-    try:
-        loader = Loader(lake, hidden.table_id, base, location)
-        steps = source.steps(after=None if base is None else base.version)
-        dropped = loader.load(steps, source.commits, progress)
-        source.compare(hidden.snapshot())
-        hidden.show(last, None if source.is_all else f"the import ended at version {last} of {listing.latest}")
-    except ImportInterrupted:
-        raise
-    except Exception:
-        hidden.purge()
-        raise
-    dataset = lake.dataset(chosen)
-    return ImportReport(
-        location=location,
-        name=chosen,
-        first_version=source.first,
-        version=last,
-        commits=source.commits,
-        files=dataset.snapshot().files(columns=["version"]).num_rows,
-        dropped_stats=dropped,
-        dataset=dataset,
-    )
+    with _readable(location):
+        store = log_store(location)
+        listing = list_log(store)
+        last = listing.latest if up_to_version is None else up_to_version
+        if not 0 <= last <= listing.latest:
+            raise VersionNotFoundError(f"{store.place} has no version {last}: its latest is {listing.latest}")
+        known = table_at(lake, location)
+        if known is not None and known.dropped_at is None:
+            return _continue(lake, known, name, last, dry_run=dry_run, progress=progress)
+        source = _Source(store, listing, last, history)
+        chosen = name or source.table_name or PurePosixPath(location).name
+        check_name(chosen)
+        if any(dataset.name == chosen for dataset in lake.datasets()):
+            raise DatasetExistsError(f"there is already a dataset {chosen!r}: give the import another name")
+        if dry_run:
+            return source.rehearse(location, chosen)
+        hidden = HiddenTable(lake, chosen, location)
+        base = hidden.begin(source.first, last, source.metadata_id)
+        try:
+            loader = Loader(lake, hidden.table_id, base, location)
+            steps = source.steps(after=None if base is None else base.version)
+            dropped = loader.load(steps, source.commits, progress)
+            source.compare(hidden.snapshot())
+            hidden.show(last, None if source.is_all else f"the import ended at version {last} of {listing.latest}")
+        except ImportInterrupted:
+            raise
+        except Exception:
+            hidden.purge()
+            raise
+        dataset = lake.dataset(chosen)
+        return ImportReport(
+            location=location,
+            name=chosen,
+            first_version=source.first,
+            version=last,
+            commits=source.commits,
+            files=dataset.snapshot().files(columns=["version"]).num_rows,
+            dropped_stats=dropped,
+            dataset=dataset,
+        )
 
 
 def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: Progress | None = None) -> int:
@@ -128,7 +114,7 @@ def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: P
             "dataset.mirror(set_aside=True), and write again what it did"
         )
     store = log_store(dataset.location)
-    try:
+    with _readable(store.place):
         listing = list_log(store)
         last = listing.latest if last is None else last
         if last <= status.head:
@@ -137,9 +123,16 @@ def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: P
         if missing:
             raise DeltaLogError(f"lacks version {missing[0]}, so that nothing after it can be taken over", store.place)
         _Adoption(lake, dataset, store, listing).run(last, progress)
-    except OSError as error:
-        raise DeltaLogError(f"cannot be read: {error}", store.place) from error
     return last
+
+
+@contextmanager
+def _readable(place: str) -> Iterator[None]:
+    """A log that the storage does not give is an error of the log."""
+    try:
+        yield
+    except OSError as error:
+        raise DeltaLogError(f"cannot be read: {error}", place) from error
 
 
 class _Adoption:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.actions import AddFile, CommitInfo, RemoveFile
 from lakelog.catalog.base import Transaction
 from lakelog.errors import DeltaLogError, ValidationError
-from lakelog.log.commit import Conflict
+from lakelog.log.commit import LOOKED_UP, Conflict
 from lakelog.log.draft import Description, Draft, Input
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
@@ -30,8 +30,6 @@ _BATCH_FILES = 20_000
 """Commits, and files in them, that become one transaction of the catalog."""
 _LATEST = 253_402_300_799_000
 """The end of the year 9999."""
-_LOOKED_UP = 8192
-"""Paths that one statement looks up."""
 
 _NAMESPACE = uuid.UUID("b3d9c9c0-7c52-4c4e-9d53-6f1de6f0a7a1")
 """Of the ids of commits that have none."""
@@ -189,8 +187,8 @@ class Loader:
         removed = {action.path: action for action in step.actions if isinstance(action, RemoveFile)}
         paths = list(removed)
         live: dict[str, str | None] = {}
-        for start in range(0, len(paths), _LOOKED_UP):
-            key = {"table_id": self._table_id, "paths": paths[start : start + _LOOKED_UP]}
+        for start in range(0, len(paths), LOOKED_UP):
+            key = {"table_id": self._table_id, "paths": paths[start : start + LOOKED_UP]}
             rows = transaction.fetch(self._committer.catalog.queries["live_paths"], key)
             live |= {path: LiveFile(*rest).vector for path, *rest in rows}
         return frozenset(
