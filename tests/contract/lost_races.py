@@ -1,7 +1,7 @@
 """A table, the commits that win a race for it, and the writes that lose."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from lakelog import CommitResult, Dataset, Lake
 from lakelog.actions import Action, AddFile, Metadata, RemoveFile
 from lakelog.log.conflicts import Found, Reads, find_conflict
 from lakelog.log.draft import Description, Draft
-from lakelog.log.retry import commit_with_retries
+from lakelog.log.retry import Prepared, commit_with_retries
 from tests.contract.samples import add, commit, paths, stats, table
 
 FIRST, SECOND = "2026-01-01", "2026-01-02"
@@ -59,7 +59,11 @@ class Setting:
         return find_conflict(self.lake.committer, self.dataset.id, self.base, self.dataset.version, reads, **options)
 
     def lose(
-        self, write: Write, retries: int = 1, meanwhile: Iterable[Sequence[Action]] = (), **options: Any
+        self,
+        write: Write,
+        retries: int = 1,
+        meanwhile: Iterable[Sequence[Action]] = (),
+        pause: Callable[[int], None] = lambda retry: None,
     ) -> CommitResult:
         """Commits on the base what was prepared there. Each of ``meanwhile`` is a winner that comes before a draft."""
         arrivals = iter(meanwhile)
@@ -70,8 +74,8 @@ class Setting:
             description = Description(operation="LOSE", operation_parameters={}, extra={})
             return Draft(self.dataset.id, expected, write.actions, description)
 
-        options = {"retries": retries, "pause": lambda retry: None, **options}
-        return commit_with_retries(self.lake.committer, self.dataset.id, self.base, draft_for, write.reads, **options)
+        change = Prepared(table_id=self.dataset.id, base_version=self.base, draft_for=draft_for, reads=write.reads)
+        return commit_with_retries(self.lake.committer, [change], retries=retries, pause=pause)[0]
 
     def live(self) -> set[str]:
         return set(paths(self.dataset.snapshot().files()))

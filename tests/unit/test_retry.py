@@ -1,7 +1,7 @@
 """The loop around a commit: how often it tries, how long it waits, and what it leaves alone."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from lakelog.log import retry as retry_module
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.conflicts import Found, Reads
 from lakelog.log.draft import Description, Draft
-from lakelog.log.retry import back_off, commit_with_retries
+from lakelog.log.retry import Prepared, back_off, commit_with_retries
 from lakelog.log.state import Head
 
 
@@ -61,13 +61,20 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-def run(script: Scripted, *actions: Any, reads: Reads | None = None, **options: Any) -> CommitResult:
+def run(
+    script: Scripted,
+    *actions: Any,
+    reads: Reads | None = None,
+    retries: int = 0,
+    pause: Callable[[int], None] = lambda retry: None,
+    **said: Any,
+) -> CommitResult:
     def draft_for(expected: int) -> Draft:
         description = Description(operation="WRITE", operation_parameters={}, extra={})
         return Draft(7, expected, list(actions), description)
 
-    options = {"pause": lambda retry: None, **options}
-    return commit_with_retries(cast(Committer, script), 7, 3, draft_for, reads or Reads(), **options)
+    change = Prepared(table_id=7, base_version=3, draft_for=draft_for, reads=reads or Reads(), **said)
+    return commit_with_retries(cast(Committer, script), [change], retries=retries, pause=pause)[0]
 
 
 def test_a_commit_that_wins_is_tried_once(checks: list[Any]) -> None:
@@ -164,7 +171,14 @@ def test_a_winner_in_the_way_ends_it_with_its_reason(monkeypatch: pytest.MonkeyP
 
 def test_what_the_draft_shows_need_not_be_said(checks: list[Any]) -> None:
     reads = Reads(predicates=("id = 1",), files=frozenset({"a"}))
-    run(Scripted(4, None), RemoveFile(path="b"), Txn(app_id="s", version=1), reads=reads, retries=1, apps=["t"])
+    run(
+        Scripted(4, None),
+        RemoveFile(path="b"),
+        Txn(app_id="s", version=1),
+        reads=reads,
+        retries=1,
+        apps=frozenset({"t"}),
+    )
     (check,) = checks
     assert check["reads"] == Reads(predicates=("id = 1",), files=frozenset({"a", "b"}))
     assert check["apps"] == {"s", "t"}

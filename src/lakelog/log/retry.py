@@ -3,8 +3,8 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from lakelog.errors import ConcurrencyError
 from lakelog.log.commit import CommitResult, Committer, Conflict
@@ -23,65 +23,84 @@ def back_off(retry: int) -> None:
     time.sleep(random.uniform(0, min(_LONGEST, _SHORTEST * 2.0 ** min(retry - 1, 30))))
 
 
-def commit_with_retries(
-    committer: Committer,
-    table_id: int,
-    base_version: int,
-    draft_for: Callable[[int], Draft],
-    reads: Reads,
-    *,
-    retries: int = 0,
-    apps: Iterable[str] = (),
-    changes_metadata: bool = False,
-    pause: Callable[[int], None] = back_off,
-) -> CommitResult:
-    """Commits what was prepared on ``base_version``, on a later head if need be.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A commit on one table that was prepared on ``base_version``, and may stand on a later one.
 
     ``draft_for`` gives the same draft for another expected head: the same files, and the removes of the base version.
     What the draft itself shows need not be said again: the files that it removes count as read, its applications'
     progress too.
+    """
+
+    table_id: int
+    base_version: int
+    draft_for: Callable[[int], Draft]
+    reads: Reads
+    apps: frozenset[str] = frozenset()
+    """Applications whose progress was read."""
+    changes_metadata: bool = False
+
+
+def commit_with_retries(
+    committer: Committer,
+    prepared: Sequence[Prepared],
+    *,
+    retries: int = 0,
+    pause: Callable[[int], None] = back_off,
+) -> list[CommitResult]:
+    """Commits what was prepared, all of it or nothing, each on a later head of its table if need be.
 
     Raises ``ConcurrencyError`` if a winner stands in the way, and its subclass ``VersionConflict`` if no retry is
     left. Everything else that a commit raises passes through: an unknown outcome is never tried again.
     """
-    draft = draft_for(base_version)
-    reads = replace(reads, files=reads.files.union(draft.removes.paths))
-    progress = frozenset(apps).union(txn.app_id for txn in draft.txns)
-    changes_metadata = changes_metadata or draft.new_metadata is not None or draft.new_protocol is not None
+    drafts = [each.draft_for(each.base_version) for each in prepared]
+    prepared = [_with_own_reads(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
     retry = 0
     while True:
-        outcome = committer.commit([draft])
+        outcome = committer.commit(drafts)
         if not isinstance(outcome, Conflict):
-            return outcome[0]
+            return outcome
         if retry >= retries or outcome.actual < outcome.expected:
             raise outcome.error()
         retry += 1
         pause(retry)
-        with committer.catalog.session() as session:
-            head = committer.head(session, table_id)
-            committer.states.of_head(session, head)
-        # Those before the draft's own base were looked at when it was made.
-        found = find_conflict(
-            committer,
-            table_id,
-            draft.expected,
-            head.version,
-            reads,
-            apps=progress,
-            changes_metadata=changes_metadata,
+        count = f"retry {retry} of {retries}"
+        drafts = [_moved(committer, each, draft, count) for each, draft in zip(prepared, drafts, strict=True)]
+
+
+def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
+    return replace(
+        prepared,
+        reads=replace(prepared.reads, files=prepared.reads.files.union(draft.removes.paths)),
+        apps=prepared.apps.union(txn.app_id for txn in draft.txns),
+        changes_metadata=prepared.changes_metadata or draft.new_metadata is not None or draft.new_protocol is not None,
+    )
+
+
+def _moved(committer: Committer, prepared: Prepared, draft: Draft, count: str) -> Draft:
+    """The draft on top of the table's head now. Raises ``ConcurrencyError`` if it cannot stand there."""
+    table_id = prepared.table_id
+    with committer.catalog.session() as session:
+        head = committer.head(session, table_id)
+        committer.states.of_head(session, head)
+    if head.version == draft.expected:
+        return draft
+    # Those before the draft's own base were looked at when it was made.
+    found = find_conflict(
+        committer,
+        table_id,
+        draft.expected,
+        head.version,
+        prepared.reads,
+        apps=prepared.apps,
+        changes_metadata=prepared.changes_metadata,
+    )
+    if found is not None:
+        raise ConcurrencyError(
+            f"conflict on table {head.name!r} (id {table_id}): {found}. The commit was prepared on version "
+            f"{prepared.base_version} and nothing of it was committed: read the table again, at version "
+            f"{head.version}, and repeat the write if it still applies."
         )
-        if found is not None:
-            raise ConcurrencyError(
-                f"conflict on table {head.name!r} (id {table_id}): {found}. The commit was prepared on version "
-                f"{base_version} and nothing of it was committed: read the table again, at version {head.version}, "
-                "and repeat the write if it still applies."
-            )
-        _log.info(
-            "%s: version %d was taken by another commit, trying version %d (retry %d of %d)",
-            head.name,
-            draft.version,
-            head.version + 1,
-            retry,
-            retries,
-        )
-        draft = draft_for(head.version)
+    message = "%s: version %d was taken by another commit, trying version %d (%s)"
+    _log.info(message, head.name, draft.version, head.version + 1, count)
+    return prepared.draft_for(head.version)

@@ -17,7 +17,7 @@ from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.retry import commit_with_retries
+from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
@@ -133,14 +133,13 @@ def commit_change(lake: Lake, dataset: Dataset, change: Change, written: Harvest
     if removed is not None and removed.num_rows:
         actions.append(RemoveFiles(removed.select(_NEEDED)))
     description = _description(options, change.metadata.action, written, "WRITE")
-    result = commit_with_retries(
-        lake.committer,
-        dataset.id,
-        change.plan.base_version,
-        lambda expected: Draft(dataset.id, expected, actions, description, written.row_groups),
-        reads,
-        retries=options.retries,
+    prepared = Prepared(
+        table_id=dataset.id,
+        base_version=change.plan.base_version,
+        draft_for=lambda expected: Draft(dataset.id, expected, actions, description, written.row_groups),
+        reads=reads,
     )
+    (result,) = commit_with_retries(lake.committer, [prepared], retries=options.retries)
     return WriteResult(
         version=result.version,
         files=written.adds.num_rows,
