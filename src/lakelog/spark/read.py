@@ -46,6 +46,7 @@ _PLAIN = {
 }
 """Texts of partition values that Spark reads in a directory's name just as it casts them."""
 
+ROW_FILE, ROW_INDEX = "__lakelog_row_file", "__lakelog_row_index"
 _FILE_PATH = "__lakelog_file_path"
 _MARK = "lakelog"
 
@@ -101,11 +102,33 @@ def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: 
     """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
     if files.num_rows == 0:
         return _described(empty_frame(spark, snapshot.schema), snapshot.schema)
+    return _described(_united(_Scan.of(spark, location, snapshot), snapshot, files), snapshot.schema)
+
+
+def read_located(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
+    """The same with where each row lies: ``ROW_FILE``, as Spark names the file, and ``ROW_INDEX`` in it."""
+    if files.num_rows == 0:
+        nowhere = [F.lit(None).cast("string").alias(ROW_FILE), F.lit(None).cast("long").alias(ROW_INDEX)]
+        return empty_frame(spark, snapshot.schema).select("*", *nowhere)
+    return _united(replace(_Scan.of(spark, location, snapshot), located=True), snapshot, files)
+
+
+def numbers_of(location: str, files: Any) -> dict[str, int]:
+    """The rows of a table of files, by the paths that ``ROW_FILE`` has for them once ``plain_path`` has seen it."""
+    places = Files(location, files.column("path").combine_chunks(), files.column("size").combine_chunks()).places
+    return {metadata_path(place): number for number, place in enumerate(places)}
+
+
+def plain_path(path: str) -> str:
+    """A file's path as Spark gives it, whose versions differ in the slashes of a local one."""
+    return re.sub("^file:/+", "/", path)
+
+
+def _united(scan: "_Scan", snapshot: Snapshot, files: Any) -> "DataFrame":
     metadata = snapshot.state.metadata
-    scan = _Scan(spark, location, snapshot.version, metadata.partition_columns)
     groups = snapshot.file_groups_as(metadata.schema, metadata.physical, files)
     parts = [part for group in groups for each in _apart(group) for part in scan.parts(each)]
-    return _described(reduce(lambda one, other: one.union(other), parts), snapshot.schema)
+    return reduce(lambda one, other: one.union(other), parts)
 
 
 def spark_scan(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column") -> Scan:
@@ -183,10 +206,16 @@ class _Scan:
     version: int
     partition_columns: tuple[str, ...]
     """Physical names, as everywhere here."""
+    located: bool = False
+    """Whether each row tells where it lies."""
+
+    @classmethod
+    def of(cls, spark: "SparkSession", location: str, snapshot: Snapshot) -> "_Scan":
+        return cls(spark, location, snapshot.version, snapshot.state.metadata.partition_columns)
 
     def parts(self, group: FileGroup) -> "Iterator[DataFrame]":
         if not self.partition_columns:
-            yield selected(group, self._native(group, group.files), {})
+            yield self._selected(group, self._native(group, group.files), {})
             return
         partitions = [group.schema.field(name) for name in self.partition_columns]
         numbers, values = partition_values(group.files.column("partition_values"), partitions)
@@ -206,7 +235,7 @@ class _Scan:
         for field in partitions:
             if is_instant(field):
                 found[field.name] = F.concat(found[field.name], F.lit("Z"))
-        return selected(group, frame, found)
+        return self._selected(group, frame, found)
 
     def _from_catalog(
         self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: Values
@@ -218,7 +247,7 @@ class _Scan:
                 frame = self._native(group, files.filter(pc.equal(numbers, number)))
                 texts = [canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
                 literals = [F.lit(text).cast("string") for text in texts]
-                yield selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
+                yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
         else:
             yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
 
@@ -240,7 +269,7 @@ class _Scan:
             field.name: F.when(F.col(f"{_FILE_PATH}_known"), F.col(name)).otherwise(unknown.cast("string"))
             for name, field in zip(names, partitions, strict=True)
         }
-        return selected(group, frame, found)
+        return self._selected(group, frame, found)
 
     def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
         fields = [readable(field) for field in group.schema if field.name not in self.partition_columns]
@@ -248,22 +277,31 @@ class _Scan:
         found = self._files(files)
         partitioned = bool(self.partition_columns and extra)
         frame = read_files(self.spark, schema, found, version=self.version, partitioned=partitioned)
+        if self.located:
+            told = frame.metadataColumn("_metadata")
+            where = [told.getField("file_path").alias(ROW_FILE), told.getField("row_index").alias(ROW_INDEX)]
+            frame = frame.select(*[F.col(quoted(name)) for name in frame.columns], *where)
         if files.column("deletion_vector").null_count:
             return frame
         vectors = [each for each in vectors_of(files, uri_of(self.location)) if each is not None]
         return without_deleted(frame, found.places, vectors)
 
+    def _selected(self, group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+        return selected(group, frame, texts, (ROW_FILE, ROW_INDEX) if self.located else ())
+
     def _files(self, files: Any) -> Files:
         return Files(self.location, files.column("path").combine_chunks(), files.column("size").combine_chunks())
 
 
-def selected(group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+def selected(
+    group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]", besides: Sequence[str] = ()
+) -> "DataFrame":
     """The table's columns out of what was read of a group's files; texts are those of partition columns."""
     sources = [
         texts[field.name].cast(spark_type(field.type)) if field.name in texts else F.col(quoted(field.name))
         for field in group.schema
     ]
-    return frame.select(*converted(group.columns, sources))
+    return frame.select(*converted(group.columns, sources), *besides)
 
 
 def _parsed(field: pa.Field, values: Values, index: int) -> pa.DataType:
