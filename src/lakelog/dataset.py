@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakelog.lake import Lake
     from lakelog.log.state import Head
     from lakelog.mirror.status import MirrorStatus
+    from lakelog.spark.dml.builder import MergeBuilder
+    from lakelog.spark.dml.rewrite import ChangeResult
 
 
 class Dataset:
@@ -180,6 +182,63 @@ class Dataset:
         from lakelog.spark.read import version_of
 
         return version_of(frame, self)
+
+    def delete(
+        self,
+        where: Any = None,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "ChangeResult":
+        """Deletes the rows that match a condition, a text or a Column, or all rows. Files of which every row goes are
+        not read.
+
+        A lost race is tried again, up to ``retries`` times, unless the winner changed what was read.
+        """
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.delete(self._lake, self, where, options, spark)
+
+    def update(
+        self,
+        set: Mapping[str, Any],
+        where: Any = None,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "ChangeResult":
+        """Sets columns of the rows that match a condition, or of all rows, to expressions: texts in Spark's SQL, or
+        Columns."""
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.update(self._lake, self, set, where, options, spark)
+
+    def merge(
+        self,
+        source: Any,
+        condition: Any,
+        *,
+        alias: str | None = None,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "MergeBuilder[ChangeResult]":
+        """A merge of a Spark or pandas DataFrame or pyarrow Table into this table, for clauses to be added.
+
+        ``alias`` is the table's name in the expressions of condition and clauses; the source has the one that it was
+        given by ``source.alias(…)``.
+        """
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.merge(self._lake, self, source, condition, alias, options, spark)
 
     def plan_write(
         self,
