@@ -39,6 +39,7 @@ from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
+    from lakelog.spark.transaction import LakeTransaction
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -263,6 +264,20 @@ class Lake:
         from lakelog.spark.sql import sql
 
         return sql(self, query, spark)
+
+    def transaction(
+        self,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "LakeTransaction":
+        """A transaction over any number of datasets, as a context manager: what is written, deleted, updated and merged
+        through it is visible at one instant when the block ends, under one commit id, or never."""
+        from lakelog.spark.transaction import LakeTransaction
+
+        return LakeTransaction(self, retries=retries, committer=committer, user_metadata=user_metadata, spark=spark)
 
     def import_delta(
         self,

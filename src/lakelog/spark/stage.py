@@ -77,8 +77,12 @@ class Stage:
         # Once the files are whole, only our own word that nothing was committed lets them go.
         failed = isinstance(error, LakelogError if self._written else Exception)
         if failed and not isinstance(error, CommitOutcomeUnknown):
-            for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
-                shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
+            self.discard()
+
+    def discard(self) -> None:
+        """Deletes what was written. Only for who knows that it is not committed."""
+        for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
+            shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
 
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""
