@@ -1,14 +1,15 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
-from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
+from lakelog.log.draft import Description
+from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write, replace_table
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.schema.alter import (
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from lakelog.mirror.status import MirrorStatus
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
+
+_LASTING = ("delta.columnMapping.", "lakelog.mirror")
+"""Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
 
 
 class Dataset:
@@ -182,6 +186,28 @@ class Dataset:
         from lakelog.spark.read import version_of
 
         return version_of(frame, self)
+
+    def replace(
+        self,
+        schema: Any,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        *,
+        description: str | None = None,
+        operation: str = "REPLACE TABLE",
+    ) -> CommitResult:
+        """Makes another, empty table of it, in one commit: columns, partitioning and properties are replaced. Older
+        versions stay as they were."""
+        from lakelog.lake import definition
+
+        snapshot = self.snapshot()
+        mapping = {key: value for key, value in snapshot.metadata.configuration.items() if key.startswith(_LASTING)}
+        protocol, metadata = definition(
+            self.name, schema, partition_by, {**mapping, **(properties or {})}, description=description
+        )
+        parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
+        said = Description(operation=operation, operation_parameters=parameters, extra={})
+        return replace_table(snapshot, self._committer, protocol, metadata, said)
 
     def delete(
         self,

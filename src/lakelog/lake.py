@@ -242,6 +242,11 @@ class Lake:
         """The dataset of that name. Raises ``DatasetNotFoundError``."""
         return Dataset(self, self._head(name))
 
+    def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
+        """The dataset whose files lie at a path, None if there is none."""
+        places = {_absolute(os.fspath(location)), _real(os.fspath(location))}
+        return next((dataset for dataset in self.datasets() if dataset.location in places), None)
+
     def datasets(self) -> list[Dataset]:
         """All datasets, by name."""
         catalog = self.committer.catalog
