@@ -19,7 +19,7 @@ from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import WritePlan, plan_write
-from lakelog.log.pruning.predicate import Everything, Predicate
+from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.merge import MergeOptions
 from lakelog.schema.spark import from_spark
@@ -78,13 +78,11 @@ def prepare_merge(
 
 def _prepared(join: Join, merge: Merge, options: WriteOptions) -> PreparedChange[ChangeResult]:
     snapshot = join.snapshot
-    source_rows = join.source.count()
-    predicate: Predicate = Everything()
-    if not join.steps_for(When.NOT_MATCHED_BY_SOURCE):
-        partitions = tuple(snapshot.metadata.partition_columns)
-        predicate = merge_scope(
-            join.spark, snapshot.schema, merge.alias, join.source, expression(merge.condition), partitions
-        )
+    partitions = tuple(snapshot.metadata.partition_columns)
+    condition = expression(merge.condition)
+    scope, source_rows = merge_scope(join.spark, snapshot.schema, merge.alias, join.source, condition, partitions)
+    # A row that matches nothing may be anywhere.
+    predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope
     candidates = snapshot.files(predicate)
     with _kept(join.pairs(candidates)) if _changes_rows(merge) else _nothing() as pairs:
         found = None if pairs is None else join.matches(candidates, pairs)

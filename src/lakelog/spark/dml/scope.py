@@ -37,15 +37,24 @@ def merge_scope(
     source: "DataFrame",
     condition: "Column",
     partitions: tuple[str, ...],
-) -> Predicate:
-    """Holds for every row of the table that any row of the source can match. The source is read for it."""
+) -> tuple[Predicate, int]:
+    """What holds for every row of the table that any row of the source can match, and how many these are."""
+    found, keys = _parts(spark, schema, alias, source, condition)
+    ranges, rows = _ranges(spark, schema, source, keys, partitions)
+    return conjunction([*found, *ranges]), rows
+
+
+def _parts(
+    spark: "SparkSession", schema: pa.Schema, alias: str | None, source: "DataFrame", condition: "Column"
+) -> tuple[list[Predicate], list[_Key]]:
+    """What the condition itself asks of the table's rows, and what it compares with the source."""
     if is_connect(spark):
-        return Everything()
+        return [Everything()], []
     table = empty_frame(spark, schema)
     joined = (table.alias(alias) if alias else table).join(source, condition, "inner")
     join = joined._jdf.queryExecution().analyzed()
     if join.getClass().getSimpleName() != "Join" or join.condition().isEmpty():
-        return Everything()
+        return [Everything()], []
     ours, theirs = join.left().outputSet(), join.right().outputSet()
     found: list[Predicate] = []
     keys: list[_Key] = []
@@ -57,7 +66,7 @@ def merge_scope(
             found.append(filter_predicate(spark, schema, plan))
         elif (key := _key(part, ours, theirs, schema)) is not None:
             keys.append(key)
-    return conjunction([*found, *_ranges(spark, schema, source, keys, partitions)])
+    return found, keys
 
 
 def _conjuncts(condition: Any) -> list[Any]:
@@ -92,34 +101,31 @@ def _uncast(side: Any) -> Any:
 
 def _ranges(
     spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[_Key], partitions: tuple[str, ...]
-) -> list[Predicate]:
-    """What the source's own values leave of the table."""
-    plain = [key for key in keys if _is_ordered(schema.field(key.column).type)]
+) -> tuple[list[Predicate], int]:
+    """What the source's own values leave of the table, and how many rows it has: one look at it for all."""
+    known = [key for key in keys if _is_ordered(schema.field(key.column).type)]
+    looked = [F.count(F.lit(1)).alias("rows")]
+    for number, key in enumerate(known):
+        value = _number(F.expr(key.source), key.type)
+        looked += [F.min(value).alias(f"low{number}"), F.max(value).alias(f"high{number}")]
+    answer = source.agg(*looked).collect()[0]
     found: list[Predicate] = []
-    for key in [key for key in plain if key.column in partitions and key.type not in _TIMES]:
-        values = source.select(F.expr(key.source).alias("value")).distinct().limit(_LISTED + 1).collect()
-        if len(values) <= _LISTED:
-            plain.remove(key)
-            known = [row[0] for row in values if row[0] is not None]
-            column = F.col(quoted(key.column))
-            found.append(predicate_of(spark, schema, column.isin(known) if known else F.lit(False)))
-    if not plain:
-        return found
-    bounds = source.agg(
-        *[
-            end(_number(F.expr(key.source), key.type)).alias(f"{name}{number}")
-            for number, key in enumerate(plain)
-            for name, end in (("low", F.min), ("high", F.max))
-        ]
-    ).collect()[0]
-    for number, key in enumerate(plain):
-        low, high = bounds[f"low{number}"], bounds[f"high{number}"]
-        if low is None:
-            return [predicate_of(spark, schema, F.lit(False))]
+    for number, key in enumerate(known):
+        low, high = answer[f"low{number}"], answer[f"high{number}"]
         column = F.col(quoted(key.column))
-        inside = (column >= _value(low, key.type)) & (column <= _value(high, key.type))
+        inside = F.lit(False) if low is None else column.between(_value(low, key.type), _value(high, key.type))
+        if key.column in partitions and low != high and (listed := _listed(source, key)) is not None:
+            inside = column.isin(listed)
         found.append(predicate_of(spark, schema, inside))
-    return found
+    return found, int(answer["rows"])
+
+
+def _listed(source: "DataFrame", key: _Key) -> list[Any] | None:
+    """The values of a key, if they are few enough to be named."""
+    if key.type in _TIMES:
+        return None
+    values = source.select(F.expr(key.source)).distinct().limit(_LISTED + 1).collect()
+    return None if len(values) > _LISTED else [row[0] for row in values if row[0] is not None]
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
