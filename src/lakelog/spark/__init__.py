@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
+    from lakelog.spark.change_feed import read_changes
     from lakelog.spark.commits import WriteResult
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.source.registration import register
@@ -18,6 +19,7 @@ __all__ = [
     "Attached",
     "WriteResult",
     "attach",
+    "read_changes",
     "read_dataset",
     "read_stream",
     "register",
@@ -31,6 +33,7 @@ _LAZY = {
     "Attached": "lakelog.spark.views",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
+    "read_changes": "lakelog.spark.change_feed",
     "read_dataset": "lakelog.spark.read",
     "read_stream": "lakelog.spark.streaming",
     "register": "lakelog.spark.source.registration",
