@@ -64,25 +64,33 @@ class ChangeFeed:
     snapshot: Snapshot
     """The version whose schema the rows have."""
 
+    strict: bool = True
+    """Whether columns that were dropped, renamed or turned into text on the way are refused, as Delta does. If not,
+    what is older is shown under the schema all the same."""
+
     def files(self, first: int, last: int) -> Any:
         """The files with the changes of the commits from one version to another, as a table of ``FEED_SCHEMA``.
 
         Raises ``ValidationError`` if the table did not keep its changes at one of these versions, or if its columns
         were changed so that one schema does not show all of them.
         """
-        return self._files(first, last, self._checked(first, last))
+        return self._files(first, last, self._metadata(first, last))
 
     def commits(self, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """The same for each version, in order."""
-        for start in range(first, last + 1, _AT_ONCE):
+        """The same for each version, in order. What can be read comes before the error for what cannot."""
+        start = first
+        while start <= last:
             end = min(start + _AT_ONCE - 1, last)
-            files = self.files(start, end)
+            metadata = self._metadata(start, end)
+            end = min([end, *(each.version - 1 for each in metadata if each.version > start)])
+            files = self._files(start, end, [each for each in metadata if each.version <= end])
             for version in range(start, end + 1):
                 yield version, files.filter(pc.equal(files.column("commit_version"), version))
+            start = end + 1
 
     def start(self, version: int) -> Any:
         """The rows of a version, each as one that it inserted: what a stream begins with."""
-        self._checked(version, version)
+        self._check(self._metadata(version, version), version, version)
         live = self.dataset.snapshot(version).files(columns=TO_READ)
         count = live.num_rows
         columns = {name: live.column(name) for name in TO_READ} | {
@@ -94,6 +102,12 @@ class ChangeFeed:
         return self._readable(pa.table(columns).select(FEED_SCHEMA.names).cast(FEED_SCHEMA).sort_by(_ORDER))
 
     def _files(self, first: int, last: int, metadata: Sequence[TableMetadata]) -> Any:
+        self._check(metadata, first, last)
+        if first == self.dataset.first_version > 0:
+            raise VersionNotFoundError(
+                f"what version {first} of {self.dataset.name!r} changed is not known, since the table was imported as "
+                f"it was then: start with version {first + 1}"
+            )
         queries = self.committer.catalog.queries
         key = {"table_id": self.dataset.id, "first": first, "last": last}
         with self.committer.catalog.session() as session:
@@ -120,25 +134,21 @@ class ChangeFeed:
         with self.committer.catalog.session() as session:
             return list(reversed(session.fetch(self.committer.catalog.queries["history"], key)))
 
-    def _checked(self, first: int, last: int) -> list[TableMetadata]:
-        """The metadata at a version and what replaced it up to another, oldest first, if the feed can be read."""
-        oldest = self.dataset.first_version
-        if first == oldest > 0:
-            raise VersionNotFoundError(
-                f"what version {first} of {self.dataset.name!r} changed is not known, since the table was imported as "
-                f"it was then: start with version {first + 1}"
-            )
+    def _metadata(self, first: int, last: int) -> list[TableMetadata]:
+        """The metadata at a version and what replaced it up to another, oldest first."""
         key = {"table_id": self.dataset.id, "version": last}
         with self.committer.catalog.session() as session:
             rows = session.fetch(self.committer.catalog.queries["metadata_history"], key)
-        metadata: list[TableMetadata] = []
+        found: list[TableMetadata] = []
         for row in rows:
-            metadata.insert(0, read_metadata(row))
-            if metadata[0].version <= first:
+            found.insert(0, read_metadata(row))
+            if found[0].version <= first:
                 break
+        return found
+
+    def _check(self, metadata: Sequence[TableMetadata], first: int, last: int) -> None:
         self._check_kept(metadata, first, last)
         self._check_columns(metadata, first)
-        return metadata
 
     def _check_kept(self, metadata: Sequence[TableMetadata], first: int, last: int) -> None:
         off = [each for each in metadata if not is_kept(each)]
@@ -159,11 +169,10 @@ class ChangeFeed:
         ]
         if problems:
             raise ValidationError(f"change feed of {self.dataset.name!r}", problems)
-        for each in metadata:
-            if each.version > self.snapshot.version:
-                if not _reads_alike(each, ours):
-                    raise self._changed_since()
-                continue
+        later = [each for each in metadata if each.version > self.snapshot.version]
+        if not all(_reads_alike(each, ours) for each in later):
+            raise self._changed_since()
+        for each in metadata[: len(metadata) - len(later)] if self.strict else ():
             found = [str(change) for change in changes_between(each.schema, ours.schema) if change.what in _BREAKING]
             if each.partition_columns != ours.partition_columns:
                 found.append(f"partitioned by {list(each.partition_columns)}, then by {list(ours.partition_columns)}")
