@@ -130,7 +130,8 @@ class _FeedScan:
         # Rows of a file that is not found would get lost, or have no version: neither may happen silently.
         rows = rows.where(F.when(F.col(_PATH) == F.col(_NAME), F.lit(True)).otherwise(unknown.cast("boolean")))
         rows = self._chosen(rows, files)
-        change = columns[-1] if is_told else F.col(_VALUE)
+        silent = F.raise_error(F.concat(F.lit("a row has no type of change in "), F.col(_PATH)))
+        change = F.coalesce(columns[-1], silent.cast("string")) if is_told else F.col(_VALUE)
         texts: dict[str, Column] = {name: F.col(value) for name, value in values.items()}
         besides = {
             CHANGE_TYPE: change,
