@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -264,6 +265,41 @@ def test_inserts_minus_deletes_are_the_table(local: Lake, spark: SparkSession) -
     counted = signed.groupBy("n", "s", "more").sum("sign").where("`sum(sign)` != 0").collect()
     table = read_dataset(local, NAME).groupBy("n", "s", "more").count().collect()
     assert sorted(map(tuple, counted)) == sorted(map(tuple, table))
+
+
+class TestImported:
+    """A table that another engine made, with the change files that it wrote."""
+
+    @pytest.fixture
+    def location(self, tmp_path: Path) -> str:
+        location = str(tmp_path / "delta")
+        rows = pa.table({"n": list(range(6)), "p": ["a", "b"] * 3})
+        write_deltalake(location, rows, partition_by=["p"], configuration=KEPT)
+        table = DeltaTable(location)
+        table.update(predicate="n > 3", updates={"n": "n + 100"})
+        table.delete("n = 1")
+        merge = table.merge(pa.table({"n": [0, 50], "p": ["a", "c"]}), "s.n = t.n", "s", "t")
+        merge.when_matched_delete().when_not_matched_insert_all().execute()
+        write_deltalake(location, rows.slice(0, 2), mode="overwrite")
+        table.update_incremental()
+        table.optimize.compact()
+        return location
+
+    def test_its_feed_is_what_that_engine_reads(self, local: Lake, location: str) -> None:
+        local.import_delta(location, NAME)
+        found = changes(read_changes(local, NAME, 0))
+        assert {row[2] for row in found} == {"insert", "delete", *UPDATE}
+        assert found == delta_changes(location)
+        assert changes(read_changes(local, NAME, 1, 3)) == delta_changes(location, 1, ending_version=3)
+
+    def test_what_its_first_version_changed_is_not_known_without_its_history(self, local: Lake, location: str) -> None:
+        local.import_delta(location, NAME, history=False)
+        first = local.dataset(NAME).first_version
+        assert first > 0
+        with pytest.raises(VersionNotFoundError, match=f"imported as it was then: start with version {first + 1}"):
+            read_changes(local, NAME, first)
+        local.dataset(NAME).add_column("more", pa.int32())
+        assert changes(read_changes(local, NAME, first + 1)) == []
 
 
 def test_files_that_spark_names_otherwise_and_rows_that_tell_no_change_are_errors(
