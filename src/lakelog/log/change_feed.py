@@ -45,9 +45,7 @@ FEED_SCHEMA = pa.schema(
 ``deletion_vector`` leaves, and of them only those that ``only_vector`` names, if there is one."""
 
 _FOUND = pa.schema(list(FEED_SCHEMA)[: 2 + len(TO_READ)])
-_CDC = pa.schema([TABLES["dl_cdc_files"].field(name) for name in ("version", "ordinal", "path", "size")]).append(
-    TABLES["dl_cdc_files"].field("partition_values")
-)
+_CDC = pa.schema([TABLES["dl_cdc_files"].field(name) for name in TO_READ if name in TABLES["dl_cdc_files"].names])
 _ORDER = [(name, "ascending") for name in ("commit_version", "change_type", "version", "ordinal")]
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 _BREAKING = frozenset({"dropped", "renamed", "retyped", "promoted"})
@@ -63,7 +61,6 @@ class ChangeFeed:
     dataset: "Dataset"
     snapshot: Snapshot
     """The version whose schema the rows have."""
-
     strict: bool = True
     """Whether columns that were dropped, renamed or turned into text on the way are refused, as Delta does. If not,
     what is older is shown under the schema all the same."""

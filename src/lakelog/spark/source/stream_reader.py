@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._last: int | None = None
         self._lake: Lake | None = None
+        self._begun: tuple[int, Any] = (-1, None)
 
     def initialOffset(self) -> dict[str, Any]:
         first = first_version(self._dataset, self._options.starting_version, self._options.starting_timestamp)
@@ -162,13 +163,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """From an offset to the end of a version: where each version begins, and all of its files."""
         first = begin
         if begin.initial:
-            is_feed = self._options.change_feed
-            yield begin, self._feed.start(begin.version) if is_feed else self._appends.snapshot(begin.version)
+            yield begin, self._beginning(begin.version)
             first = begin.after(0, 0)
+        self._begun = (-1, None)
         commits = self._feed.commits if self._options.change_feed else self._appends.commits
         for version, files in commits(first.version, last):
             index = first.index if version == first.version else 0
             yield Offset(table=begin.table, version=version, index=index, initial=False), files
+
+    def _beginning(self, version: int) -> Any:
+        """The files of the table as it was when the stream started, which may take many batches."""
+        if not self._options.change_feed:
+            return self._appends.snapshot(version)
+        if self._begun[0] != version:
+            self._begun = version, self._feed.start(version)
+        return self._begun[1]
 
     def _tasks(self, files: Any) -> list[FilesToRead]:
         if not files.num_rows:
