@@ -35,6 +35,7 @@ from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
     from lakelog.spark import WriteResult, write_dataset
+    from lakelog.spark.change_feed import read_changes
     from lakelog.spark.read import read_dataset
 
 __all__ = [
@@ -74,11 +75,12 @@ __all__ = [
     "WriteResult",
     "actions",
     "connect",
+    "read_changes",
     "read_dataset",
     "write_dataset",
 ]
 
-_ON_SPARK = ("WriteResult", "read_dataset", "write_dataset")
+_ON_SPARK = ("WriteResult", "read_changes", "read_dataset", "write_dataset")
 """Names that need pyspark, which is imported when the first of them is used."""
 
 

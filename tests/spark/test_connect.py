@@ -39,7 +39,8 @@ def rows(*bounds):
     return spark.range(*bounds).selectExpr("id", "id % 3 AS k")
 
 
-lakelog.write_dataset(lake, "events", rows(10), partition_by=["k"])
+kept = {"delta.enableChangeDataFeed": "true"}
+lakelog.write_dataset(lake, "events", rows(10), partition_by=["k"], properties=kept)
 lakelog.write_dataset(lake, "events", rows(10, 20))
 lakelog.write_dataset(lake, "events", rows(100, 101), "overwrite", replace_where="k = 1")
 frame = lakelog.read_dataset(lake, "events", spark=spark)
@@ -47,6 +48,8 @@ found["read"] = ids(frame)
 found["version"] = lake.dataset("events").version_of(frame)
 found["pruned"] = ids(lakelog.read_dataset(lake, "events", where="k = 2 AND id > 9", spark=spark))
 found["count"] = lake.dataset("events").count("id < 5", spark=spark)
+changed = lakelog.read_changes(lake, "events", 2, spark=spark)
+found["changed"] = {kind: ids(changed.where(f"_change_type = '{kind}'")) for kind in ("insert", "delete")}
 with lakelog.spark.attach(spark, lake):
     found["attached"] = spark.sql("SELECT count(*) AS n FROM events").collect()[0].n
 
@@ -91,6 +94,10 @@ def test_tables_are_written_and_read(found: dict[str, Any], place: Path) -> None
 
 def test_conditions_are_understood(found: dict[str, Any]) -> None:
     assert (found["pruned"], found["count"]) == ([11, 14, 17], 3)
+
+
+def test_the_change_feed_is_read(found: dict[str, Any]) -> None:
+    assert found["changed"] == {"insert": [100], "delete": [1, 4, 7, 10, 13, 16, 19]}
 
 
 def test_sparks_own_door_is_open(found: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ DOCUMENTED = {
     "WriteResult",
     # reading
     "read_dataset",
+    "read_changes",
     "CommitResult",
     "actions",
     "AddFiles",

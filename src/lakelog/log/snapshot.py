@@ -113,12 +113,16 @@ class Snapshot:
         current = self.state.metadata
         schemas = {current.schema_version: current.schema}
         if pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
-            catalog = self._committer.catalog
-            key = {"table_id": self.state.table_id, "version": current.schema_version}
-            with catalog.session() as session:
-                rows = session.fetch(catalog.queries["schemas"], key)
-            schemas = {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
+            schemas = self.schemas()
         return file_groups(files, schema, physical, schemas)
+
+    def schemas(self) -> dict[int, Any]:
+        """The Arrow schemas that the table has had up to this one, by schema version."""
+        catalog = self._committer.catalog
+        key = {"table_id": self.state.table_id, "version": self.state.metadata.schema_version}
+        with catalog.session() as session:
+            rows = session.fetch(catalog.queries["schemas"], key)
+        return {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
 
     def row_groups(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``."""

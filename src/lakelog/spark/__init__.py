@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
+    from lakelog.spark.change_feed import read_changes
     from lakelog.spark.commits import WriteResult
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
@@ -26,6 +27,7 @@ __all__ = [
     "MergeBuilder",
     "WriteResult",
     "attach",
+    "read_changes",
     "read_dataset",
     "read_stream",
     "register",
@@ -43,6 +45,7 @@ _LAZY = {
     "MergeBuilder": "lakelog.spark.dml.builder",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
+    "read_changes": "lakelog.spark.change_feed",
     "read_dataset": "lakelog.spark.read",
     "read_stream": "lakelog.spark.streaming",
     "register": "lakelog.spark.source.registration",

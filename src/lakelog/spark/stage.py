@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import CdcFile
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 CHANGE_DATA = "_change_data"
 """Where files of the change feed lie below a table's location, as in Delta."""
-CHANGE_TYPE = "_change_type"
 
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""

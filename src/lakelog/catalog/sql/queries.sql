@@ -210,6 +210,18 @@ SELECT version, ordinal FROM (
 ) AS touched
 {kept}
 
+-- name: feed_files
+-- Each file whose rows a commit of a range of versions added or removed, if the commit has no change files that say more.
+SELECT f.version AS commit_version, 'insert' AS change_type, {columns} FROM dl_add_files f
+WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last AND f.data_change
+  AND NOT EXISTS (SELECT 1 FROM dl_cdc_files c WHERE c.table_id = $table_id AND c.version = f.version)
+UNION ALL
+SELECT r.version AS commit_version, 'delete' AS change_type, {columns}
+FROM dl_remove_files r CROSS JOIN dl_add_files f
+WHERE r.table_id = $table_id AND r.version >= $first AND r.version <= $last AND r.data_change
+  AND f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
+  AND NOT EXISTS (SELECT 1 FROM dl_cdc_files c WHERE c.table_id = $table_id AND c.version = r.version)
+
 -- name: cdc_files
 SELECT {columns} FROM dl_cdc_files f
 WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last

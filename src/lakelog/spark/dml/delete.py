@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.snapshot import Snapshot
@@ -16,7 +17,7 @@ from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

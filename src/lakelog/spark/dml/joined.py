@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.evolution import WritePlan
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import physical_name
@@ -19,7 +20,7 @@ from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

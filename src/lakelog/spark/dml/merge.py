@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import WritePlan, plan_write
 from lakelog.log.pruning.predicate import Everything
@@ -43,7 +44,6 @@ from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.stage import CHANGE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,8 @@ class _Outcome:
             reads=reads,
             removed=touched,
             rows=_union(self._parts),
-            changes=_union(self._feed) if has_feed(join.snapshot) else None,
+            # Files that are only added tell by themselves that their rows are new.
+            changes=_union(self._feed) if touched.num_rows and has_feed(join.snapshot) else None,
             plan=join.plan,
             metrics=lambda written: self._metrics(touched, written),
         )

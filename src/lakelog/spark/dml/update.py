@@ -7,6 +7,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.conflicts import Reads
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.assign import Expression, assigned
@@ -19,7 +20,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
