@@ -5,12 +5,13 @@ count on what comes out.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.state import TableMetadata
@@ -66,18 +67,13 @@ def broken_rules(spark: "SparkSession", metadata: TableMetadata, computed: Colle
             problems += _unclear(check.owner, error)
     for name, sql in metadata.rules.generated.items():
         try:
-            meaning = meaning_of(spark, base_columns(metadata), sql)
+            # What was computed is right by itself, unless the column's type made something else of it.
+            kind = meaning_of(spark, base_columns(metadata), sql).type
+            if name in computed and kind == spark_type(metadata.schema.field(name).type):
+                continue
+            found.append(_broken_generated(spark, metadata.schema, name, sql))
         except ValidationError as error:
             problems += _unclear(name, error)
-            continue
-        # What was computed is right by itself, unless the column's type made something else of it.
-        if name in computed and meaning.type == spark_type(metadata.schema.field(name).type):
-            continue
-        same = F.col(quoted(name)).eqNullSafe(F.expr(sql))
-        what = f"rows in which it is not {sql}, as which it is generated"
-        found.append(
-            Broken(where=join_path([name]), what=what, condition=~same, values=_values((name, *meaning.columns)))
-        )
     if problems:
         raise ValidationError("the table's rules", problems)
     return found
@@ -86,12 +82,26 @@ def broken_rules(spark: "SparkSession", metadata: TableMetadata, computed: Colle
 def broken_check(spark: "SparkSession", schema: pa.Schema, check: Check) -> Broken:
     """A condition, as the rows for which it is not TRUE. Raises ``ValidationError`` if Spark does not understand it."""
     meaning = meaning_of(spark, schema, check.sql)
+    if not isinstance(meaning.type, BooleanType):
+        raise ValidationError(
+            "expression", [Violation(check.sql, f"is {meaning.type.simpleString()}, not a condition")]
+        )
     return Broken(
         where=check.owner,
         what=f"rows for which {check.sql} is not true",
         condition=~F.coalesce(F.expr(check.sql), F.lit(False)),
         values=_values(meaning.columns),
     )
+
+
+def _broken_generated(spark: "SparkSession", schema: pa.Schema, name: str, sql: str) -> Broken:
+    rule = broken_check(spark, schema, Check(join_path([name]), generated_condition(name, sql)))
+    return replace(rule, what=f"rows in which it is not {sql}, as which it is generated")
+
+
+def generated_condition(name: str, sql: str) -> str:
+    """What holds for every row of a table with a generated column."""
+    return f"{quoted(name)} <=> ({sql}\n)"
 
 
 def filled(rows: "DataFrame", metadata: TableMetadata, missing: Collection[str]) -> "DataFrame":

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from lakelog.dataset import Dataset
@@ -16,7 +18,8 @@ from lakelog.schema.alter import Layout
 from lakelog.schema.assignment import assignment_problems
 from lakelog.schema.rules import Check, constraint_name_problem, constraints_in, expression_problem
 from lakelog.schema.spark import from_spark
-from lakelog.spark.constraints import base_columns, broken_check, meaning_of
+from lakelog.spark.constraints import base_columns, broken_check, generated_condition, meaning_of
+from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.predicates import condition_of, is_connect
 from lakelog.spark.read import count_rows, read_pruned
@@ -59,7 +62,8 @@ def check_new_rules(spark: "SparkSession | None", metadata: TableMetadata) -> No
     for check in metadata.rules.checks:
         problems += _check_problems(session, metadata.schema, check.owner, check.sql)
     for name, sql in metadata.rules.generated.items():
-        problems += _value_problems(session, base_columns(metadata), metadata.schema.field(name), sql, steady=True)
+        found = _value_problems(session, base_columns(metadata), metadata.schema.field(name), sql, steady=True)
+        problems += found or _check_problems(session, metadata.schema, name, generated_condition(name, sql))
     for name, sql in metadata.rules.defaults.items():
         problems += default_problems(session, metadata.schema.field(name), sql)
     _raise("the table's rules", problems)
@@ -71,8 +75,21 @@ def check_default(spark: "SparkSession | None", column: pa.Field, sql: str) -> N
 
 
 def default_problems(spark: "SparkSession", column: pa.Field, sql: str) -> list[Violation]:
-    """Why an expression cannot be a column's default: it is one value, for all rows of a write."""
-    return _value_problems(spark, pa.schema([]), column, sql, steady=False)
+    """Why an expression cannot be a column's default: it is one value for a whole write, which the column holds."""
+    found = _value_problems(spark, pa.schema([]), column, sql, steady=False)
+    if found:
+        return found
+    kind, value = spark_type(column.type), F.expr(sql)
+    stored = value.cast(kind)
+    # Maps have no equality, and need none where nothing is cast.
+    same = F.lit(True) if meaning_of(spark, pa.schema([]), sql).type == kind else value.eqNullSafe(stored)
+    try:
+        row = spark.range(1).select(same, stored.cast("string")).first()
+    except PySparkException as error:
+        return [Violation(column.name, f"{sql} has no value that the column holds: {error.getMessage() or error}")]
+    if row is None or not row[0]:
+        return [Violation(column.name, f"{sql} is not what the column would hold: {row and row[1]}")]
+    return []
 
 
 def _check_problems(spark: "SparkSession", schema: pa.Schema, owner: str, sql: str) -> list[Violation]:
