@@ -84,7 +84,9 @@ def write_dataset(
     ``VersionConflict``. With ``retries``, a lost race is tried again unless the winner's change really conflicts.
     ``txn_app_id`` and ``txn_version`` make a write that was committed before a write that is skipped.
 
-    Raises ``SchemaMismatchError`` before any file exists if the data does not fit and the options do not allow it.
+    Columns that the data lacks have their defaults, or are generated, or null. Raises ``SchemaMismatchError`` before
+    any file exists if the data does not fit and the options do not allow it, and after Spark has looked at all rows if
+    some of them break a constraint, another rule of the table, or a NOT NULL; then the files go.
     A write that fails leaves no trace in the log; after ``CommitOutcomeUnknown`` its files stay.
     """
     options = WriteOptions(
