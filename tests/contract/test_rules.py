@@ -176,6 +176,13 @@ class TestDefaults:
         assert dataset.schema().field("number").metadata[b"CURRENT_DEFAULT"] == b"1"
 
 
+def test_a_write_adds_nothing_to_a_generated_column(lake: Lake, spark: SparkSession) -> None:
+    dataset = table(lake, schema=SCHEMA, generated={"place": "struct(CAST(id AS INT) AS x)"}, spark=spark)
+    wider = pa.schema([("place", pa.struct([("x", pa.int32()), ("y", pa.int32())]))])
+    with pytest.raises(SchemaMismatchError, match="place: is generated as struct"):
+        dataset.plan_write(wider, schema_merge=True)
+
+
 class TestRowsThatArePythons:
     """``plan.conform`` follows what it can, and refuses the rest."""
 

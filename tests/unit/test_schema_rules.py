@@ -1,12 +1,14 @@
 """Which rules a table has, and which columns they are about."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakelog.errors import SchemaMismatchError, ValidationError
+from lakelog.schema.alter import Layout, add_column, drop_column, rename_column, widen_column
 from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.rules import Check, constraint_key, is_filled, rules_of, users_of, with_rules
 
@@ -107,3 +109,22 @@ def test_data_may_lack_a_column_that_is_not_null_if_something_fills_it() -> None
     assert merge(filled, incoming, MergeOptions()) is filled
     with pytest.raises(SchemaMismatchError, match="id: "):
         merge(strict, incoming, MergeOptions())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layout: add_column(layout, "g.new", pa.int8()),
+        lambda layout: rename_column(layout, "g.x", "z"),
+        lambda layout: drop_column(layout, "g.x"),
+        lambda layout: widen_column(layout, "g.x", pa.int64()),
+    ],
+    ids=["add", "rename", "drop", "widen"],
+)
+def test_what_is_inside_of_a_generated_column_stays_as_it_is(change: Callable[[Layout], Layout]) -> None:
+    inner = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    schema = with_rules(pa.schema([("a", pa.int32()), ("g", inner)]), {"g": "struct(a AS x, a AS y)"})
+    with pytest.raises(ValidationError, match="generated as struct"):
+        change(Layout(schema, {}, ()))
+    rename_column(Layout(schema, {}, ()), "g", "h")
+    drop_column(Layout(schema, {}, ()), "g")

@@ -35,7 +35,7 @@ from lakelog.schema.mapping import (
 from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
 from lakelog.schema.projection import missing, project, renamed
-from lakelog.schema.rules import Rules
+from lakelog.schema.rules import Rules, rules_of
 from lakelog.schema.widening import ENABLED
 
 _log = logging.getLogger("lakelog.schema")
@@ -226,6 +226,9 @@ def _check_dependents(layout: Layout, merged: pa.Schema, changes: Sequence[Schem
     for change in changes:
         if change.what in ("widened", "promoted"):
             found += type_change_problems(layout, merged, change.path)
+    for name, sql in rules_of(layout.schema, layout.configuration).generated.items():
+        if not found and layout.schema.field(name).type != merged.field(name).type:
+            found.append(Violation(name, f"is generated as {sql}, and has its type"))
     if found:
         raise SchemaMismatchError("the incoming schema does not fit the table's", found)
 

@@ -107,7 +107,7 @@ def _problems(layout: Layout, name: object, value: object) -> Iterable[Violation
         yield Violation(name, f"expected one of {', '.join(MODES)}, got {value!r}")
     elif name == MODE and value != (before or "none") and (before or "none", value) != ("none", "name"):
         yield Violation(name, f"cannot go from {before or 'none'} to {value}; only from none to name")
-    elif name == MIRROR and value != before and (before in ("false", FENCED) or value != FENCED):
+    elif name == MIRROR and value != (before or "true") and (before in ("false", FENCED) or value != FENCED):
         yield Violation(name, f"cannot go from {before or 'true'} to {value}; only a mirrored table can be fenced")
     elif name == IN_COMMIT_TIMESTAMPS and value.lower() == "true" and (before or "").lower() != "true":
         yield Violation(name, "can be switched on only when a table is created")

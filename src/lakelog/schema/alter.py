@@ -71,6 +71,7 @@ def add_column(
     if not nullable:
         raise _refused(path, "a new column is null in the rows that exist, so it cannot be NOT NULL; add it nullable")
     _check_parent(path, parent)
+    _check_not_generated(parent)
     _check_new_name(path, children(parent[-1].field.type) if parent else list(layout.schema))
     column = without_mapping(_with_comment(pa.field(path[-1], type), comment, path))
     if parent:
@@ -117,8 +118,7 @@ def _check_type_change(layout: Layout, steps: Sequence["_Step"], type: pa.DataTy
         raise _refused(_path(steps), message)
     if any(key.startswith(_IDENTITY) for key in steps[-1].field.metadata or {}):
         raise _refused(_path(steps), "is an identity column, which is int64 for ever")
-    if (sql := text_of(steps[-1].field, GENERATED)) is not None:
-        raise _refused(_path(steps), f"is generated as {sql}, whose type it has")
+    _check_not_generated(steps)
     _check_expressions(layout.configuration, layout.schema, steps)
 
 
@@ -170,6 +170,7 @@ def rename_column(layout: Layout, name: str, new_name: str) -> Layout:
     if path[1:] and new_name.lower().startswith(join_path(path[:-1]).lower() + "."):
         raise _refused(path, f"expected only the last part of the new name, found {new_name!r}")
     _check_new_name(new_path, _others(layout.schema, steps))
+    _check_not_generated(steps[:-1])
     _check_expressions(layout.configuration, layout.schema, steps)
     _check_clustering(layout.configuration, path)
     schema, configuration = with_mapping(layout.schema, _follow_stats_columns(layout.configuration, path, new_path))
@@ -189,6 +190,7 @@ def drop_column(layout: Layout, name: str) -> Layout:
     if not beside.difference(() if steps[1:] else layout.partition_columns):
         message = "is the last field of its struct; drop the struct" if steps[1:] else "is the last column in the files"
         raise _refused(path, f"{message}, or add another one first")
+    _check_not_generated(steps[:-1])
     _check_expressions(layout.configuration, _edited(layout.schema, steps, lambda _: []), steps)
     physical = tuple(physical_name(step.field) for step in steps if step.is_column)
     if any(column[: len(physical)] == physical for column in layout.clustering):
@@ -344,6 +346,13 @@ def _check_expressions(configuration: Mapping[str, str], schema: pa.Schema, step
     found = users_of(configuration, schema, path)
     if found:
         raise _refused(_path(steps), f"is used by {' and '.join(found)}; change or drop that first")
+
+
+def _check_not_generated(steps: Sequence[_Step]) -> None:
+    """Refuse to change the type of a generated column, also from inside: it is its expression's."""
+    for step in steps:
+        if (sql := text_of(step.field, GENERATED)) is not None:
+            raise _refused(_path(steps), f"is part of what is generated as {sql}, and has its type")
 
 
 def _check_clustering(configuration: Mapping[str, str], path: Sequence[str]) -> None:

@@ -27,7 +27,18 @@ from lakelog.spark.read import count_rows, read_pruned
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentUser", "CurrentTime")
+_CLOCKS = (
+    "CurrentCatalog",
+    "CurrentDatabase",
+    "CurrentDate",
+    "CurrentTime",
+    "CurrentTimeZone",
+    "CurrentTimestamp",
+    "CurrentUser",
+    "LocalTimestamp",
+    "Now",
+)
+"""What has another value for the same row at another time, or for somebody else."""
 _USERS_OWN = "org.apache.spark.sql.catalyst.expressions.UserDefinedExpression"
 
 
