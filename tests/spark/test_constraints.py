@@ -174,6 +174,16 @@ class TestChecks:
         assert "id is bigint, not a condition" in str(refused.value).replace("id, so no row can be written: ", "id ")
         assert not directories(dataset)
 
+    def test_a_rule_inside_of_another_column_lets_no_row_in(self, local: Lake, spark: SparkSession) -> None:
+        dataset = table(local, spark)
+        inner = pa.struct([pa.field("x", pa.int32(), metadata={"CURRENT_DEFAULT": "1"})])
+        schema = SCHEMA.set(2, pa.field("place", inner))
+        metadata = Metadata(id="m", schema_string=to_delta_json(schema), partition_columns=(), configuration={})
+        SqlTxnLogWriter(local).commit(dataset.id, 1, [metadata])
+        with pytest.raises(ValidationError, match="x: is generated or has a default inside of another column"):
+            write_dataset(local, NAME, data(id=[1]), spark=spark)
+        assert not directories(dataset)
+
 
 class TestAddConstraint:
     @pytest.mark.parametrize(
