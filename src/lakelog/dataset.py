@@ -265,7 +265,7 @@ class Dataset:
 
     def set_properties(self, properties: Mapping[str, str]) -> CommitResult | None:
         """Sets table properties. What has a door of its own, or can only be chosen at creation, is refused."""
-        parameters = {"properties": json.dumps(properties, default=str)}
+        parameters = {"properties": json.dumps(properties, default=str, skipkeys=True)}
         return self._alter("SET TBLPROPERTIES", parameters, lambda table: set_properties(table, properties))
 
     def unset_properties(self, names: Sequence[str], *, if_exists: bool = False) -> CommitResult | None:

@@ -97,7 +97,7 @@ class TestProperties:
             ({"delta.appendonly": "true"}, "did you mean delta.appendOnly"),
             ({"delta.appendOnly": "yes"}, "expected 'true' or 'false'"),
             ({"owner": 5}, "expected a text as its value"),
-            ({5: "x"}, "expected a text as the property's name"),
+            ({5: "x", b"y": "z"}, "expected a text as the property's name"),
             ("owner", "expected a mapping"),
         ],
         ids=str,

@@ -94,6 +94,16 @@ class TestChecks:
         assert directories(dataset) == files
         assert dataset.version == 2
 
+    def test_a_condition_without_columns_is_one_too(self, local: Lake, spark: SparkSession) -> None:
+        dataset = table(local, spark)
+        dataset.add_constraint("never", "1 = 0", spark=spark)
+        with pytest.raises(SchemaMismatchError, match=r"2 rows for which 1 = 0 is not true$"):
+            write_dataset(local, NAME, data(id=[1, 2]), spark=spark)
+        dataset.drop_constraint("never")
+        write_dataset(local, NAME, data(id=[1, 2]), spark=spark)
+        with pytest.raises(SchemaMismatchError, match="2 of 2 rows for which 1 = 0 is not true: change them first"):
+            dataset.add_constraint("never", "1 = 0", spark=spark)
+
     def test_every_broken_rule_is_named_with_its_number_of_rows(self, local: Lake, spark: SparkSession) -> None:
         strict = SCHEMA.set(3, pa.field("kind", pa.string(), nullable=False))
         rules = {"delta.constraints.positive": "id > 0", "delta.constraints.small": "id < 10"}

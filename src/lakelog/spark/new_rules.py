@@ -181,7 +181,8 @@ def _check_rows(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, nam
     shown = others.where(rule.condition).select(rule.values).first()
     if shown is None:
         raise LakelogError(f"{broken} of {rows} rows do not satisfy {sql}, and none of them was found again")
-    message = f"{broken} of {rows} {rule.what}, one of them with {shown[0]}: change them first"
+    sample = f", one of them with {shown[0]}" if shown[0] else ""
+    message = f"{broken} of {rows} {rule.what}{sample}: change them first"
     raise SchemaMismatchError("rows of the table", [Violation(rule.where, message)])
 
 

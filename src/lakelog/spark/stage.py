@@ -192,7 +192,7 @@ class Stage:
 def _sample(counts: Mapping[str, Any], name: str) -> str:
     """One of the rows that were counted, where its values were kept."""
     values = counts.get(f"{name}{_SAMPLE}")
-    return "" if values is None else f", one of them with {values}"
+    return f", one of them with {values}" if values else ""
 
 
 def _without_empty(found: Harvest, location: str) -> Harvest:
