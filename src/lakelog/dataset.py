@@ -1,27 +1,34 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
 from lakelog.log.draft import Description
-from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write, replace_table
+from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
+from lakelog.log.properties import drop_constraint, set_properties, unset_properties
+from lakelog.log.redefine import replace_table
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.schema.alter import (
     Layout,
     add_column,
     drop_column,
+    find_column,
     make_nullable,
     rename_column,
     set_comment,
+    set_default,
     widen_column,
 )
 from lakelog.schema.merge import MergeOptions
+from lakelog.schema.rules import constraint_key, constraints_in, expression_problem
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -313,6 +320,67 @@ class Dataset:
     def drop_column(self, name: str) -> CommitResult | None:
         """Drops a column from the head on; older versions still have it. Switches Delta's column mapping on."""
         return self._alter("DROP COLUMNS", {"columns": [name]}, lambda table: drop_column(table, name))
+
+    def constraints(self, version: int | None = None) -> dict[str, str]:
+        """The CHECK constraints of the head, or of a version: conditions by name."""
+        return constraints_in(self.snapshot(version).metadata.configuration)
+
+    def add_constraint(self, name: str, expression: str, *, retries: int = 0, spark: Any = None) -> CommitResult:
+        """Adds a CHECK constraint: a condition in Spark's SQL that is TRUE for every row from now on; NULL is not.
+
+        All rows that the table has are checked first, by the catalog's statistics where these decide, by Spark
+        otherwise. Raises ``ValidationError`` for an expression that is not a condition on one row,
+        ``SchemaMismatchError`` if rows break it, and ``ConcurrencyError`` if rows came while they were checked; with
+        ``retries``, commits that brought none are no reason.
+        """
+        from lakelog.spark.new_rules import add_constraint
+
+        return add_constraint(self, self._committer, name, expression, retries, spark)
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> CommitResult | None:
+        """Drops a CHECK constraint; case makes no difference. With ``if_exists``, one that is not there is no error."""
+        configuration = self.snapshot().metadata.configuration
+        key = constraint_key(configuration, str(name))
+        if key is None:
+            if if_exists:
+                return None
+            message = f"there is no such constraint; there are {', '.join(constraints_in(configuration)) or 'none'}"
+            raise ValidationError("constraint", [Violation(repr(name), message)])
+        parameters = {"name": name, "expr": configuration[key], "existed": "true"}
+        return self._alter("DROP CONSTRAINT", parameters, lambda table: drop_constraint(table, name))
+
+    def set_properties(self, properties: Mapping[str, str]) -> CommitResult | None:
+        """Sets table properties. What has a door of its own, or can only be chosen at creation, is refused."""
+        parameters = {"properties": json.dumps(properties, default=str, skipkeys=True)}
+        return self._alter("SET TBLPROPERTIES", parameters, lambda table: set_properties(table, properties))
+
+    def unset_properties(self, names: Sequence[str], *, if_exists: bool = False) -> CommitResult | None:
+        """Removes table properties. With ``if_exists``, those that are not set are no error."""
+        parameters = {"properties": json.dumps(names, default=str), "ifExists": if_exists}
+        change = partial(unset_properties, names=names, if_exists=if_exists)
+        return self._alter("UNSET TBLPROPERTIES", parameters, change)
+
+    def set_default(self, column: str, expression: str, *, spark: Any = None) -> CommitResult | None:
+        """Gives a column a default: the value that it has in rows which are written without it from now on.
+
+        An expression in Spark's SQL that reads no column. Rows that exist, and explicit nulls, stay as they are.
+        """
+        from lakelog.spark.new_rules import check_default
+
+        def change(table: Layout) -> Layout:
+            after = set_default(table, column, expression)
+            if after is not table:
+                check_default(spark, find_column(table, column), expression)
+            return after
+
+        if problem := expression_problem(expression):
+            raise ValidationError("default", [Violation(str(column), problem)])
+        return self._alter("CHANGE COLUMN", {"column": column, "default": expression}, change)
+
+    def drop_default(self, column: str) -> CommitResult | None:
+        """Takes a column's default away: from now on it is null in rows that are written without it."""
+        parameters = {"column": column, "default": None}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: set_default(table, column, None))
 
     def _alter(
         self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]

@@ -27,7 +27,7 @@ from lakelog.errors import (
 )
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
-from lakelog.log.state import Head
+from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import check_name, name_problem
@@ -35,6 +35,7 @@ from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
+from lakelog.schema.rules import with_rules
 from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
@@ -119,9 +120,25 @@ class Lake:
         *,
         location: str | None = None,
         description: str | None = None,
+        generated: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        spark: Any = None,
     ) -> Dataset:
-        """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``."""
+        """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``.
+
+        ``generated`` are expressions over the other columns of a row that give a column its value, ``defaults`` those
+        for rows that are written without it. Both, and constraints among the properties, are analysed by Spark: in the
+        session that is given or active, or in a new one.
+        """
+        if generated or defaults:
+            check_definition(name, schema, mirror)
+            schema = with_rules(schema, generated, defaults)
         actions = definition(name, schema, partition_by, properties, mirror, description)
+        described = TableMetadata(0, actions[1], 0)
+        if described.rules:
+            from lakelog.spark.new_rules import check_new_rules
+
+            check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
         return self.create_from(name, Draft(0, -1, actions, created), location)[0]

@@ -7,7 +7,7 @@ from lakelog.actions import Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.evolution import change_protocol
+from lakelog.log.redefine import change_protocol
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder

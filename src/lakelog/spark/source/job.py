@@ -14,12 +14,15 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.row_rules import RowRules
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
+from lakelog.schema.projection import missing, project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import (
     Change,
+    check_append_only,
     check_features,
     check_partitioning,
     commit_new,
@@ -132,6 +135,9 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
     check_partitioning(change.metadata, write, "partitionColumns")
+    check_append_only(snapshot.state.metadata, write)
+    # What tasks could not follow is refused now.
+    RowRules(plan.rules, plan.schema, missing(project(list(plan.incoming), list(plan.schema))))
     return Job(
         place=options.place,
         options=write,
