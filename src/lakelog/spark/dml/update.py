@@ -10,6 +10,7 @@ from lakelog.dataset import Dataset
 from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.conflicts import Reads
 from lakelog.log.snapshot import Snapshot
+from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, assigned
 from lakelog.spark.dml.matched import matched_files
 from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total
@@ -23,7 +24,7 @@ from lakelog.spark.read import read_these
 from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _CHANGED = "__lakelog_changed"
 
@@ -56,8 +57,14 @@ def prepare_update(
                 for name, column in old.items()
             ]
         )
+        metadata = snapshot.state.metadata
+        # Generated columns follow those that they are made of, unless somebody says what they are.
+        following = metadata.rules.generated.keys() - new.keys()
+        rows = filled(rows, metadata, following)
         if has_feed(snapshot):
-            changes = _changes(before.where(is_match), new)
+            after = before.where(is_match).select(*[new.get(name, column).alias(name) for name, column in old.items()])
+            told = before.where(is_match).withColumn(CHANGE_TYPE, F.lit("update_preimage"))
+            changes = told.union(filled(after, metadata, following).withColumn(CHANGE_TYPE, F.lit("update_postimage")))
 
     def metrics(written: Written) -> dict[str, int]:
         updated = int(counted.get["updated"]) if rows is not None else 0
@@ -82,9 +89,3 @@ def prepare_update(
         changes=changes,
         metrics=metrics,
     ).prepare(options)
-
-
-def _changes(before: "DataFrame", new: "Mapping[str, Column]") -> "DataFrame":
-    columns = [new.get(name, F.col(quoted(name))).alias(name) for name in before.columns]
-    old = before.withColumn(CHANGE_TYPE, F.lit("update_preimage"))
-    return old.union(before.select(*columns, F.lit("update_postimage").alias(CHANGE_TYPE)))
