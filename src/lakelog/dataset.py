@@ -1,7 +1,7 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
 from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
+from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.schema.alter import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lakelog.lake import Lake
     from lakelog.log.state import Head
     from lakelog.mirror.status import MirrorStatus
+    from lakelog.spark.optimize import OptimizeResult
 
 
 class Dataset:
@@ -180,6 +182,57 @@ class Dataset:
         from lakelog.spark.read import version_of
 
         return version_of(frame, self)
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        zorder_by: Sequence[str] = (),
+        target_file_size: int | None = None,
+        min_file_size: int | None = None,
+        retries: int = 10,
+        spark: Any = None,
+    ) -> "OptimizeResult":
+        """Writes small files, and files with many deleted rows, together into larger ones. No row changes.
+
+        ``where`` chooses partitions. ``zorder_by`` instead writes all files of them again, so that rows that are near
+        each other in these columns lie in the same file, and reads that compare them skip the others. Sizes are in
+        bytes: by default the table property ``delta.targetFileSize`` or 1 GiB, and files from three quarters of it on
+        are left alone. Appends and whatever else leaves these files alone may be committed in the meantime;
+        ``ConcurrencyError`` says that somebody removed one.
+        """
+        from lakelog.spark.optimize import Asked, optimize
+
+        asked = Asked(where=where, zorder_by=zorder_by, retries=retries)
+        return optimize(self._lake, self, asked, target_file_size, min_file_size, spark)
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        ignore_missing_files: bool = False,
+        retries: int = 0,
+    ) -> RestoreResult:
+        """Makes the table what it was at a version or at a time, by a new version: rows, columns and properties.
+
+        The versions in between stay, so that a restoration can be restored, too. The protocol is never lowered.
+        Applications' progress stays as it is. Raises ``LakelogError`` that names some of the files if any are gone,
+        unless ``ignore_missing_files`` says to do without their rows, and ``ConcurrencyError`` as an overwrite does.
+        """
+        if (version is None) == (timestamp is None):
+            raise ValidationError("restore", [Violation("version", "give a version or a timestamp, and not both")])
+        old = self.snapshot(version, timestamp)
+        at = None if timestamp is None else moment(milliseconds_of(timestamp)).isoformat()
+        return restore(
+            self._committer,
+            self.location,
+            old,
+            self.snapshot(),
+            {"version": version, "timestamp": at},
+            ignore_missing_files=ignore_missing_files,
+            retries=retries,
+        )
 
     def plan_write(
         self,
