@@ -5,6 +5,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -162,6 +163,39 @@ class Lake:
             schema=schema,
             description=description,
             progress=progress,
+        )
+
+    def clone(
+        self,
+        source: str | Dataset,
+        name: str,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        location: str | None = None,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        shallow: bool = True,
+    ) -> Dataset:
+        """A dataset that begins as another one is, or was at a version or a time. From there each goes its own way.
+
+        A shallow clone reads the files of its source where they are, and writes its own: it costs next to nothing, and
+        lives as long as nobody vacuums away what it needs. Without ``shallow`` the files are copied. ``properties`` are
+        added to those of the source. With ``replace``, a dataset of that name becomes the clone in its next version;
+        otherwise ``DatasetExistsError`` is raised.
+        """
+        from lakelog.clone import clone
+
+        cloned = self.dataset(source) if isinstance(source, str) else source
+        return clone(
+            self,
+            cloned,
+            cloned.snapshot(version, timestamp),
+            name,
+            location=location,
+            replaces=replace,
+            properties=properties,
+            shallow=shallow,
         )
 
     def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:

@@ -22,6 +22,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.few_files import FewFiles
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.many_files import ManyFiles
+from lakelog.log.places import is_absolute
 from lakelog.log.removes import LiveFile, Removes
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
@@ -131,7 +132,7 @@ class Draft:
             problems.append(Violation("version", f"expected 0 to {_LARGEST}, got {expected + 1}"))
         if not isinstance(row_groups, pa.Table):
             problems += validate_row_groups(row_groups)
-        outside = self.inherited.outside
+        outside = self.inherited.outside or _replaces_only(single)
         checked = check_actions(single, creating=self.version == 0, allow_absolute=outside)
         problems += checked.violations
         if len(many_adds) > 1 or len(many_removes) > 1:
@@ -298,6 +299,13 @@ def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:
     if not isinstance(actions, Sequence) or isinstance(actions, str | bytes):
         found.append(Violation("actions", f"expected a list of actions, got {describe(actions)}"))
     return found
+
+
+def _replaces_only(actions: Sequence[Any]) -> bool:
+    """Whether files outside of the table's root are there already: each that is added is removed, too."""
+    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
+    added = [action.path for action in actions if isinstance(action, AddFile) and isinstance(action.path, str)]
+    return bool(removed) and all(path in removed for path in added if is_absolute(path))
 
 
 def _group_table(row_groups: Sequence[RowGroup] | pa.Table) -> Any | None:

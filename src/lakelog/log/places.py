@@ -2,6 +2,7 @@
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -9,12 +10,23 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow.fs as pf
 
+WRITE = "__w"
+"""The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
+
 _THREADS = 16
 
 _absolute = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+:|/)").match
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
+
+
+def write_directory() -> str:
+    """A directory that no other write has.
+
+    Its second equals sign makes it no partition for readers such as Polars, which refuse those they do not know.
+    """
+    return f"{WRITE}={uuid.uuid4().hex}="
 
 
 def root_uri(location: str) -> str:

@@ -134,6 +134,14 @@ class Snapshot:
             table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
 
+    def domain(self, name: str) -> str | None:
+        """What a domain of metadata holds, as text; None if it holds nothing."""
+        catalog = self._committer.catalog
+        key = {"table_id": self.state.table_id, "domain": name, "version": self.version}
+        with catalog.session() as session:
+            found = session.fetch(catalog.queries["domain_at"], key)
+        return None if not found or found[0][1] else str(found[0][0])
+
     def _plan(self, where: str | Predicate | None) -> Plan:
         return Everything() if where is None else search_plan(self._committer, self.state, [where])
 

@@ -12,12 +12,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, project, renamed
-from lakelog.spark.directories import partition_value, write_directory, written_files
+from lakelog.spark.directories import partition_value, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting

@@ -14,6 +14,7 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
@@ -27,7 +28,6 @@ from lakelog.spark.commits import (
     defined_by,
     is_done,
 )
-from lakelog.spark.directories import write_directory
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset
