@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelog
+import lakelog.spark.auto_compact
 import lakelog.spark.optimize
 from lakelog import ConcurrencyError, Dataset, Lake, ValidationError, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
@@ -301,6 +302,50 @@ def test_a_process_killed_in_the_middle_leaves_the_table_as_it_was(local: Lake, 
     check_invariants(local)
     assert dataset.optimize().files_removed == 4
     assert rows(local) == before
+
+
+# By a table's property
+
+
+def test_a_write_that_leaves_many_small_files_compacts_them(
+    local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 3)
+    rows_of = [[(0, 1), (1, 1), (2, 1)], [(10, 2)]]
+    for batch in rows_of:
+        query = " UNION ALL ".join(f"SELECT {n} AS id, {p} AS p" for n, p in batch)
+        result = write_dataset(
+            local,
+            "events",
+            spark.sql(query),
+            partition_by=["p"],
+            max_records_per_file=1,
+            properties={"delta.autoOptimize.autoCompact": "true"},
+        )
+    dataset = local.dataset("events")
+    assert [entry.operation for entry in dataset.history()] == ["WRITE", "OPTIMIZE", "CREATE TABLE AS SELECT"]
+    assert dataset.history()[1].operation_parameters["auto"] is True
+    assert (result.version, files(dataset).num_rows) == (2, 2)
+    assert rows(local) == [(0, 1), (1, 1), (10, 2), (2, 1)]
+    write_dataset(
+        local, "events", spark.sql("SELECT CAST(id AS INT) AS id, 2 AS p FROM range(20, 22)"), max_records_per_file=1
+    )
+    assert (dataset.version, files(dataset).num_rows) == (4, 2)
+    check_invariants(local)
+
+
+def test_a_compaction_that_fails_never_fails_the_write(
+    local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("no room left")
+
+    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 1)
+    monkeypatch.setattr(lakelog.spark.auto_compact, "rewritten", broken)
+    on = {"delta.autoOptimize.autoCompact": "auto"}
+    result = write_dataset(local, "events", spark.range(2), max_records_per_file=1, properties=on)
+    assert (result.version, local.dataset("events").version) == (0, 0)
+    assert "version 0 stands, but could not be compacted: no room left" in caplog.text
 
 
 # Z-order

@@ -8,6 +8,7 @@ from lakelog.spark.session import session
 
 if TYPE_CHECKING:
     from lakelog.spark.commits import WriteResult
+    from lakelog.spark.optimize import OptimizeResult
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.source.registration import register
     from lakelog.spark.streaming import read_stream, write_stream
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attached",
+    "OptimizeResult",
     "WriteResult",
     "attach",
     "read_dataset",
@@ -29,6 +31,7 @@ __all__ = [
 
 _LAZY = {
     "Attached": "lakelog.spark.views",
+    "OptimizeResult": "lakelog.spark.optimize",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
     "read_dataset": "lakelog.spark.read",
