@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
-from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
+from lakelog.log.draft import Description
+from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write, replace_table
 from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
     from lakelog.lake import Lake
     from lakelog.log.state import Head
     from lakelog.mirror.status import MirrorStatus
+    from lakelog.spark.dml.builder import MergeBuilder
+    from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.optimize import OptimizeResult
+
+_LASTING = ("delta.columnMapping.", "lakelog.mirror")
+"""Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
 
 
 class Dataset:
@@ -182,6 +188,85 @@ class Dataset:
         from lakelog.spark.read import version_of
 
         return version_of(frame, self)
+
+    def replace(
+        self,
+        schema: Any,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        *,
+        description: str | None = None,
+        operation: str = "REPLACE TABLE",
+    ) -> CommitResult:
+        """Makes another, empty table of it, in one commit: columns, partitioning and properties are replaced. Older
+        versions stay as they were."""
+        from lakelog.lake import definition
+
+        snapshot = self.snapshot()
+        mapping = {key: value for key, value in snapshot.metadata.configuration.items() if key.startswith(_LASTING)}
+        protocol, metadata = definition(
+            self.name, schema, partition_by, {**mapping, **(properties or {})}, description=description
+        )
+        parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
+        said = Description(operation=operation, operation_parameters=parameters, extra={})
+        return replace_table(snapshot, self._committer, protocol, metadata, said)
+
+    def delete(
+        self,
+        where: Any = None,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "ChangeResult":
+        """Deletes the rows that match a condition, a text or a Column, or all rows. Files of which every row goes are
+        not read.
+
+        A lost race is tried again, up to ``retries`` times, unless the winner changed what was read.
+        """
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.delete(self._lake, self, where, options, spark)
+
+    def update(
+        self,
+        set: Mapping[str, Any],
+        where: Any = None,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "ChangeResult":
+        """Sets columns of the rows that match a condition, or of all rows, to expressions: texts in Spark's SQL, or
+        Columns."""
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.update(self._lake, self, set, where, options, spark)
+
+    def merge(
+        self,
+        source: Any,
+        condition: Any,
+        *,
+        alias: str | None = None,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "MergeBuilder[ChangeResult]":
+        """A merge of a Spark or pandas DataFrame or pyarrow Table into this table, for clauses to be added.
+
+        ``alias`` is the table's name in the expressions of condition and clauses; the source has the one that it was
+        given by ``source.alias(…)``.
+        """
+        from lakelog.spark.dml import verbs
+
+        options = verbs.options(retries, committer, user_metadata)
+        return verbs.merge(self._lake, self, source, condition, alias, options, spark)
 
     def optimize(
         self,

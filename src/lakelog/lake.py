@@ -39,6 +39,7 @@ from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
+    from lakelog.spark.transaction import LakeTransaction
 
 
 def connect(
@@ -271,6 +272,11 @@ class Lake:
         """The dataset of that name. Raises ``DatasetNotFoundError``."""
         return Dataset(self, self._head(name))
 
+    def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
+        """The dataset whose files lie at a path, None if there is none."""
+        places = {absolute(os.fspath(location)), real(os.fspath(location))}
+        return next((dataset for dataset in self.datasets() if dataset.location in places), None)
+
     def datasets(self) -> list[Dataset]:
         """All datasets, by name."""
         catalog = self.committer.catalog
@@ -293,6 +299,20 @@ class Lake:
         from lakelog.spark.sql import sql
 
         return sql(self, query, spark)
+
+    def transaction(
+        self,
+        *,
+        retries: int = 10,
+        committer: str | None = None,
+        user_metadata: str | None = None,
+        spark: Any = None,
+    ) -> "LakeTransaction":
+        """A transaction over any number of datasets, as a context manager: what is written, deleted, updated and merged
+        through it is visible at one instant when the block ends, under one commit id, or never."""
+        from lakelog.spark.transaction import LakeTransaction
+
+        return LakeTransaction(self, retries=retries, committer=committer, user_metadata=user_metadata, spark=spark)
 
     def import_delta(
         self,

@@ -27,7 +27,7 @@ class Scripted:
         self.catalog = self
         self.states = self
 
-    def commit(self, drafts: list[Draft]) -> list[CommitResult] | Conflict:
+    def commit(self, drafts: list[Draft], unchanged: dict[int, int]) -> list[CommitResult] | Conflict:
         (draft,) = drafts
         self.tried.append(draft.expected)
         outcome = next(self.outcomes)

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
@@ -92,13 +93,17 @@ class Committer:
         self.timeout = timeout
         self.watcher: Watcher | None = None
 
-    def commit(self, drafts: Sequence[Draft]) -> Outcome:
-        """All drafts or none. Raises ``ValidationError`` before anything is locked where it can."""
-        if len({draft.table_id for draft in drafts}) < len(drafts):
+    def commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int] = MappingProxyType({})) -> Outcome:
+        """All drafts or none, and only while the tables of ``unchanged`` are at these versions.
+
+        Raises ``ValidationError`` before anything is locked where it can.
+        """
+        tables = [draft.table_id for draft in drafts] + list(unchanged)
+        if len(set(tables)) < len(tables):
             raise ValidationError("commit", [Violation("drafts", "a table can be in a commit only once")])
         for draft in drafts:
             self.check(draft.table_id, draft.expected)
-        outcome = self._commit(drafts)
+        outcome = self._commit(drafts, unchanged)
         if not isinstance(outcome, Conflict):
             self.tell(drafts)
         return outcome
@@ -113,7 +118,7 @@ class Committer:
         if self.watcher is not None:
             self.watcher.told([draft.committed for draft in drafts if draft.committed is not None])
 
-    def _commit(self, drafts: Sequence[Draft]) -> Outcome:
+    def _commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int]) -> Outcome:
         commit_id = str(uuid.uuid4())
         with CommitRecord(_names(drafts), drafts[0].description.operation) as record:
             bases: list[TableState | None] = []
@@ -123,10 +128,10 @@ class Committer:
                     record.outcome = "conflict"
                     return base
                 bases.append(base)
-            expected = {draft.table_id: draft.expected for draft in drafts}
+            expected = {draft.table_id: draft.expected for draft in drafts} | dict(unchanged)
             transaction = self.catalog.begin(list(expected), commit_id, self.timeout, expected)
             try:
-                outcome = self.write(transaction, drafts, bases, commit_id, record)
+                outcome = self.write(transaction, drafts, bases, commit_id, record, unchanged)
                 if isinstance(outcome, Conflict):
                     record.outcome = "conflict"
                     return outcome
@@ -141,9 +146,10 @@ class Committer:
         bases: Sequence[TableState | None],
         commit_id: str,
         record: CommitRecord,
+        unchanged: Mapping[int, int] = MappingProxyType({}),
     ) -> Outcome:
         """Everything between the locks and COMMIT."""
-        looked = self._look(transaction, drafts)
+        looked = self._look(transaction, drafts, unchanged)
         record.waited = transaction.waited
         if isinstance(looked, Conflict):
             return looked
@@ -237,13 +243,13 @@ class Committer:
         return base
 
     def _look(
-        self, transaction: Transaction, drafts: Sequence[Draft]
+        self, transaction: Transaction, drafts: Sequence[Draft], unchanged: Mapping[int, int]
     ) -> tuple[list[Head], list[dict[str, LiveFile]]] | Conflict:
         """Locks and heads, and the live rows of the paths that the drafts touch, in one round trip if it can."""
         queries = self.catalog.queries
-        ordered = sorted(drafts, key=lambda draft: draft.table_id)
+        expected = sorted({**unchanged, **{draft.table_id: draft.expected for draft in drafts}}.items())
         asked: list[tuple[str, dict[str, Any]]] = [
-            (queries["lock_head"], {"table_id": draft.table_id, "expected": draft.expected}) for draft in ordered
+            (queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected
         ]
         lookups = [(draft, list(_path_lists(draft))) for draft in drafts]
         for draft, lists in lookups:
@@ -255,11 +261,12 @@ class Committer:
             ]
         answers = iter(transaction.fetch_each(*asked))
         heads: dict[int, Head] = {}
-        for draft in ordered:
-            head = self._locked(transaction, next(answers), draft.table_id, draft.expected, hidden=draft.imported)
+        hidden = {draft.table_id for draft in drafts if draft.imported}
+        for table_id, version in expected:
+            head = self._locked(transaction, next(answers), table_id, version, hidden=table_id in hidden)
             if isinstance(head, Conflict):
                 return head
-            heads[draft.table_id] = head
+            heads[table_id] = head
         live = [{path: LiveFile(*rest) for _ in lists for path, *rest in next(answers)} for _, lists in lookups]
         return [heads[draft.table_id] for draft in drafts], live
 

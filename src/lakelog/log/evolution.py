@@ -10,15 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import Action, Metadata
+from lakelog.actions import Action, Metadata, Protocol
 from lakelog.catalog.base import Row
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
+from lakelog.log.files import RemoveFiles
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
-from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
 from lakelog.schema import from_bytes, to_delta_json
 from lakelog.schema.alter import Layout, type_change_problems
 from lakelog.schema.changes import SchemaChange, changes_between
@@ -236,6 +237,39 @@ def alter(
         return None
     description = Description(operation=operation, operation_parameters=parameters, extra={})
     outcome = committer.commit([Draft(table_id, state.version, _actions(state, after), description)])
+    if isinstance(outcome, Conflict):
+        raise outcome.error()
+    return outcome[0]
+
+
+def change_protocol(committer: Committer, table_id: int, change: Callable[[Protocol], Protocol]) -> CommitResult | None:
+    """Commits another protocol; None if it is the same. Raises ``ValidationError`` if it would be lower."""
+    with committer.catalog.session() as session:
+        state = committer.states.of_head(session, committer.head(session, table_id))
+    protocol = change(state.protocol)
+    if protocol == state.protocol:
+        return None
+    parameters = {"newProtocol": json.dumps(protocol.to_dict())}
+    description = Description(operation="UPGRADE PROTOCOL", operation_parameters=parameters, extra={})
+    outcome = committer.commit([Draft(table_id, state.version, [protocol], description)])
+    if isinstance(outcome, Conflict):
+        raise outcome.error()
+    return outcome[0]
+
+
+def replace_table(
+    snapshot: Snapshot, committer: Committer, protocol: Protocol, metadata: Metadata, description: Description
+) -> CommitResult:
+    """Commits another table in the place of one: its rows go, and its columns, partitioning and properties."""
+    state = snapshot.state
+    raised = raised_protocol(state.protocol, supported_features(protocol))
+    actions: list[Any] = [replace(metadata, id=state.metadata.action.id)]
+    if raised != state.protocol:
+        actions.append(raised)
+    files = snapshot.files(columns=["path", "partition_values", "size", "deletion_vector"])
+    if files.num_rows:
+        actions.append(RemoveFiles(files))
+    outcome = committer.commit([Draft(state.table_id, state.version, actions, description)])
     if isinstance(outcome, Conflict):
         raise outcome.error()
     return outcome[0]

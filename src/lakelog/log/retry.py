@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from lakelog.errors import ConcurrencyError
 from lakelog.log.commit import CommitResult, Committer, Conflict
-from lakelog.log.conflicts import Reads, find_conflict
+from lakelog.log.conflicts import Found, Reads, find_conflict
 from lakelog.log.draft import Draft
+from lakelog.log.state import Head
 
 _SHORTEST = 0.02
 _LONGEST = 2.0
@@ -41,9 +42,19 @@ class Prepared:
     changes_metadata: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a commit has read of a table that it does not change, and that must not change before it stands."""
+
+    table_id: int
+    base_version: int
+    reads: Reads
+
+
 def commit_with_retries(
     committer: Committer,
     prepared: Sequence[Prepared],
+    held: Sequence[Held] = (),
     *,
     retries: int = 0,
     pause: Callable[[int], None] = back_off,
@@ -55,9 +66,10 @@ def commit_with_retries(
     """
     drafts = [each.draft_for(each.base_version) for each in prepared]
     prepared = [_with_own_reads(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
+    unchanged = {each.table_id: each.base_version for each in held}
     retry = 0
     while True:
-        outcome = committer.commit(drafts)
+        outcome = committer.commit(drafts, unchanged)
         if not isinstance(outcome, Conflict):
             return outcome
         if retry >= retries or outcome.actual < outcome.expected:
@@ -66,6 +78,7 @@ def commit_with_retries(
         pause(retry)
         count = f"retry {retry} of {retries}"
         drafts = [_moved(committer, each, draft, count) for each, draft in zip(prepared, drafts, strict=True)]
+        unchanged = {each.table_id: _still(committer, each, unchanged[each.table_id]) for each in held}
 
 
 def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
@@ -79,16 +92,13 @@ def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
 
 def _moved(committer: Committer, prepared: Prepared, draft: Draft, count: str) -> Draft:
     """The draft on top of the table's head now. Raises ``ConcurrencyError`` if it cannot stand there."""
-    table_id = prepared.table_id
-    with committer.catalog.session() as session:
-        head = committer.head(session, table_id)
-        committer.states.of_head(session, head)
+    head = _head(committer, prepared.table_id)
     if head.version == draft.expected:
         return draft
     # Those before the draft's own base were looked at when it was made.
     found = find_conflict(
         committer,
-        table_id,
+        prepared.table_id,
         draft.expected,
         head.version,
         prepared.reads,
@@ -96,11 +106,33 @@ def _moved(committer: Committer, prepared: Prepared, draft: Draft, count: str) -
         changes_metadata=prepared.changes_metadata,
     )
     if found is not None:
-        raise ConcurrencyError(
-            f"conflict on table {head.name!r} (id {table_id}): {found}. The commit was prepared on version "
-            f"{prepared.base_version} and nothing of it was committed: read the table again, at version "
-            f"{head.version}, and repeat the write if it still applies."
-        )
+        raise _conflict(head, prepared.base_version, found)
     message = "%s: version %d was taken by another commit, trying version %d (%s)"
     _log.info(message, head.name, draft.version, head.version + 1, count)
     return prepared.draft_for(head.version)
+
+
+def _still(committer: Committer, held: Held, version: int) -> int:
+    """The table's head now, which still has what was read. Raises ``ConcurrencyError`` if it has not."""
+    head = _head(committer, held.table_id)
+    found = None
+    if head.version != version:
+        found = find_conflict(committer, held.table_id, version, head.version, held.reads)
+    if found is not None:
+        raise _conflict(head, held.base_version, found)
+    return head.version
+
+
+def _head(committer: Committer, table_id: int) -> Head:
+    with committer.catalog.session() as session:
+        head = committer.head(session, table_id)
+        committer.states.of_head(session, head)
+    return head
+
+
+def _conflict(head: Head, base_version: int, found: Found) -> ConcurrencyError:
+    return ConcurrencyError(
+        f"conflict on table {head.name!r} (id {head.table_id}): {found}. The commit was prepared on version "
+        f"{base_version} and nothing of it was committed: read the table again, at version "
+        f"{head.version}, and repeat the write if it still applies."
+    )

@@ -87,17 +87,21 @@ class Scan:
         """The row groups in them that can hold matching rows, as a ``pyarrow.Table``."""
         return self.snapshot.row_groups(self._condition.rows, columns)
 
+    def decided(self) -> tuple[Any, Any]:
+        """The files of which bounds prove that every row matches, and those of which they do not."""
+        files = self.files()
+        if not self._condition.parts:
+            return files, files.slice(0, 0)
+        undecided = _among(files, self.snapshot.files(self._condition.others, _KEY))
+        return files.filter(pc.invert(undecided)), files.filter(undecided)
+
     def counted(self) -> tuple[int, Any]:
         """The matching rows of all files in which bounds decide for every row, and the files in which they do not."""
-        files = self.files()
-        if self._condition.parts:
-            undecided = _among(files, self.snapshot.files(self._condition.others, _KEY))
-        else:
-            undecided = pa.repeat(False, files.num_rows)
+        whole, undecided = self.decided()
         # Bounds are those of all rows that are in the file, so what they prove holds for those that are not deleted.
-        rows = live_rows(files)
-        undecided = pc.or_(undecided, rows.is_null())
-        return _sum(rows.filter(pc.invert(undecided))), files.filter(undecided)
+        rows = live_rows(whole)
+        unknown = rows.is_null()
+        return _sum(rows), pa.concat_tables([undecided, whole.filter(unknown)])
 
     def explain(self) -> Explanation:
         """How much the scan reads, and which part of the condition saves how much."""

@@ -8,15 +8,23 @@ from lakelog.spark.session import session
 
 if TYPE_CHECKING:
     from lakelog.spark.commits import WriteResult
+    from lakelog.spark.dml.builder import MergeBuilder
+    from lakelog.spark.dml.rewrite import ChangeResult
+    from lakelog.spark.lake_table import LakeTable
     from lakelog.spark.optimize import OptimizeResult
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.source.registration import register
     from lakelog.spark.streaming import read_stream, write_stream
+    from lakelog.spark.transaction import LakeTransaction
     from lakelog.spark.views import Attached, attach
     from lakelog.spark.write import write_dataset
 
 __all__ = [
     "Attached",
+    "ChangeResult",
+    "LakeTable",
+    "LakeTransaction",
+    "MergeBuilder",
     "OptimizeResult",
     "WriteResult",
     "attach",
@@ -31,6 +39,10 @@ __all__ = [
 
 _LAZY = {
     "Attached": "lakelog.spark.views",
+    "ChangeResult": "lakelog.spark.dml.rewrite",
+    "LakeTable": "lakelog.spark.lake_table",
+    "LakeTransaction": "lakelog.spark.transaction",
+    "MergeBuilder": "lakelog.spark.dml.builder",
     "OptimizeResult": "lakelog.spark.optimize",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",

@@ -12,20 +12,24 @@ from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake, definition
+from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads, files_in
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.log.retry import Prepared
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.prepared import PreparedChange
+from lakelog.spark.stage import Stage
 
-_NEEDED = ["path", "partition_values", "size", "deletion_vector"]
+REMOVED = ["path", "partition_values", "size", "deletion_vector"]
+"""What a commit says of a file that goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class Change:
             return self.replaced, Reads(predicates=(self.predicate,))
         if options.mode != "overwrite":
             return self.replaced, Reads(everything=self.plan.holds_for_every_row)
-        files = self.snapshot.files(columns=_NEEDED)
+        files = self.snapshot.files(columns=REMOVED)
         if options.partition_overwrite_mode == "static" or not self.snapshot.metadata.partition_columns:
             return files, Reads(everything=True)
         texts = pc.unique(written.adds.column("partition_values")).to_pylist()
@@ -126,27 +130,33 @@ def commit_new(
     return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
 
 
-def commit_change(lake: Lake, dataset: Dataset, change: Change, written: Harvest, options: WriteOptions) -> WriteResult:
-    """The next version, or one after it, if a race was lost that does not matter."""
+def prepare_change(
+    dataset: Dataset, change: Change, written: Harvest, options: WriteOptions, *stages: Stage
+) -> PreparedChange[WriteResult]:
+    """The next version, or one after it, if a race is lost that does not matter."""
     removed, reads = change.removes(written, options)
     actions = [*change.plan.actions, *_actions(written, options)]
     if removed is not None and removed.num_rows:
-        actions.append(RemoveFiles(removed.select(_NEEDED)))
+        actions.append(RemoveFiles(removed.select(REMOVED)))
     description = _description(options, change.metadata.action, written, "WRITE")
+
+    def told(result: CommitResult | None) -> WriteResult:
+        assert result is not None, "there is always something to commit"
+        return WriteResult(
+            version=result.version,
+            files=written.adds.num_rows,
+            rows=written.rows,
+            removed=0 if removed is None else removed.num_rows,
+            commit_id=result.commit_id,
+        )
+
     prepared = Prepared(
         table_id=dataset.id,
         base_version=change.plan.base_version,
         draft_for=lambda expected: Draft(dataset.id, expected, actions, description, written.row_groups),
         reads=reads,
     )
-    (result,) = commit_with_retries(lake.committer, [prepared], retries=options.retries)
-    return WriteResult(
-        version=result.version,
-        files=written.adds.num_rows,
-        rows=written.rows,
-        removed=0 if removed is None else removed.num_rows,
-        commit_id=result.commit_id,
-    )
+    return PreparedChange(prepared=prepared, told=told, stages=stages)
 
 
 def _actions(written: Harvest, options: WriteOptions) -> list[Any]:

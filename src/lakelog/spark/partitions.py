@@ -18,7 +18,7 @@ from lakelog.spark.expressions import spark_type
 from lakelog.spark.predicates import columns_read
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _NUMBER = "__lakelog_number"
 _ZONED = re.compile(r".*[0-9:](?:Z|[+-][0-9]{2}:?[0-9]{2})")
@@ -90,7 +90,9 @@ def is_instant(field: pa.Field) -> bool:
     return bool(pa.types.is_timestamp(field.type) and field.type.tz)
 
 
-def files_matched_by_partition(spark: "SparkSession", snapshot: Snapshot, files: pa.Table, condition: str) -> Any:
+def files_matched_by_partition(
+    spark: "SparkSession", snapshot: Snapshot, files: pa.Table, condition: "str | Column"
+) -> Any:
     """The files whose rows all match a condition on nothing but partition columns; no row of the others does.
 
     None if it is on something else, so that rows have to be looked at.

@@ -124,6 +124,12 @@ def columns_read(spark: "SparkSession", schema: pa.Schema, where: "str | Column"
     return {str(found.apply(index).name()) for index in range(found.size())}
 
 
+def is_deterministic(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> bool:
+    """Whether a condition gives the same answer each time, as far as Spark tells."""
+    plan = _analysed(spark, schema, where)
+    return plan is None or plan.getClass().getSimpleName() != "Filter" or bool(plan.condition().deterministic())
+
+
 def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Any:
     """Spark's plan of an empty table with a condition; None where Spark keeps its plans to itself."""
     try:

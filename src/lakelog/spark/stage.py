@@ -8,9 +8,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from lakelog.actions import CdcFile
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
@@ -27,6 +29,10 @@ from lakelog.spark.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+CHANGE_DATA = "_change_data"
+"""Where files of the change feed lie below a table's location, as in Delta."""
+CHANGE_TYPE = "_change_type"
 
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
@@ -46,9 +52,9 @@ class Target:
     """The table's columns, by their logical names, out of the frame's."""
 
 
-def matches(condition: str) -> "Column":
+def matches(condition: "str | Column") -> "Column":
     """Whether a row matches; one that matches as NULL does not."""
-    return F.coalesce(F.expr(condition), F.lit(False))
+    return F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
 
 
 class Stage:
@@ -72,7 +78,12 @@ class Stage:
         # Once the files are whole, only our own word that nothing was committed lets them go.
         failed = isinstance(error, LakelogError if self._written else Exception)
         if failed and not isinstance(error, CommitOutcomeUnknown):
-            shutil.rmtree(Path(self._target.location) / self._directory, ignore_errors=True)
+            self.discard()
+
+    def discard(self) -> None:
+        """Deletes what was written. Only for who knows that it is not committed."""
+        for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
+            shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
 
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""
@@ -108,15 +119,11 @@ class Stage:
         if self._options.sort_by:
             chosen = [self._file_names[name.lower()] for name in self._options.sort_by]
             rows = rows.sortWithinPartitions(*map(quoted, (*partitions, *chosen)))
-        writer = rows.write.options(**self._options.for_spark)
-        if partitions:
-            writer = writer.partitionBy(*partitions)
-        place = f"{self._target.location}/{self._directory}"
         if self._options.target_file_size is None:
-            writer.parquet(place)
+            self._write_to(self._directory, rows)
         else:
             with setting(self._frame.sparkSession, _ADVISORY, str(self._options.target_file_size * _SHUFFLED)):
-                writer.parquet(place)
+                self._write_to(self._directory, rows)
         counts = observation.get
         if found := [
             Violation(where, f"{counts[name]} {what}") for name, (where, what) in problems.items() if counts[name]
@@ -125,6 +132,23 @@ class Stage:
         written = self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
         self._written = True
         return written
+
+    def write_changes(self, changes: "DataFrame") -> list[CdcFile]:
+        """Writes rows for the change feed: the table's columns, and in ``CHANGE_TYPE`` what happened to them."""
+        directory = f"{CHANGE_DATA}/{self._directory}"
+        self._write_to(directory, changes.select(*self._physical(changes), CHANGE_TYPE))
+        found = written_files(self._target.location, directory, self._target.metadata.partitions)
+        return [
+            CdcFile(path=file.path, size=file.size, partition_values=file.partition_values)
+            for file in found
+            if pq.read_metadata(file.place).num_rows
+        ]
+
+    def _write_to(self, directory: str, rows: "DataFrame") -> None:
+        writer = rows.write.options(**self._options.for_spark)
+        if partitions := self._target.metadata.partition_columns:
+            writer = writer.partitionBy(*partitions)
+        writer.parquet(f"{self._target.location}/{directory}")
 
     def _counted(self) -> tuple[list["Column"], dict[str, tuple[str, str]]]:
         """What Spark counts while it writes, and what it means, and where, if that is not zero."""

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakelog.errors import ValidationError, Violation
-from lakelog.lake import Lake
+from lakelog.errors import ConfigurationError, ValidationError, Violation
+from lakelog.lake import Lake, connect
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.read import read_snapshot, version_of
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 _guard = threading.RLock()
 _attached: "dict[SparkSession, list[Attached]]" = {}
+_connected: dict[str, Lake] = {}
+"""By their settings, one for the process: it lives as long as the sessions that name it may."""
+
+CATALOG, ROOT = "lakelog.catalog", "lakelog.root"
+"""Settings of a session: the catalog's URL, and where new datasets lie."""
 
 
 class Attached:
@@ -95,6 +100,34 @@ def attach(spark: "SparkSession", lake: Lake) -> Attached:
             _hook(spark)
         _attached.setdefault(spark, []).append(attached)
     return attached
+
+
+def lake_of(spark: "SparkSession", lake: Lake | None = None, name: str | None = None) -> Lake:
+    """The lake that was given, or is attached to the session, or that the session's setting ``CATALOG`` names.
+
+    Of several that are attached, the one that has a dataset of this name.
+    """
+    if lake is not None:
+        return lake
+    with _guard:
+        attached = [each._lake for each in _attached.get(spark, []) if not each._lake.closed]
+    if len(attached) > 1 and name is not None:
+        attached = [each for each in attached if name in each.versions()] or attached
+    if len(attached) == 1:
+        return attached[0]
+    if attached:
+        raise ConfigurationError(f"several lakes are attached to this session: say which, by lake=…, of {attached}")
+    url = spark.conf.get(CATALOG, None)
+    if url is None:
+        raise ConfigurationError(
+            "this session knows no lake: lakelog.spark.attach(spark, lake), or spark.conf.set"
+            f"({CATALOG!r}, 'sqlite:///…'), or give the lake by lake=…"
+        )
+    with _guard:
+        known = _connected.get(url)
+        if known is None or known.closed:
+            known = _connected[url] = connect(url, root=spark.conf.get(ROOT, None))
+    return known
 
 
 def mentioned(names: Iterable[str], text: str) -> list[str]:

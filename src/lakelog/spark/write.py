@@ -28,10 +28,10 @@ from lakelog.spark.commits import (
     WriteResult,
     check_features,
     check_partitioning,
-    commit_change,
     commit_new,
     defined_by,
     is_done,
+    prepare_change,
 )
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted
@@ -39,6 +39,7 @@ from lakelog.spark.frames import frame_of
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import predicate_of
+from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
 from lakelog.spark.stage import Stage, Target, matches
 
@@ -135,7 +136,8 @@ def write_dataset(
             promote_to_string=promote_to_string,
             version=base_version,
         )
-    return compacted(lake, name, _write(lake, dataset, frame, plan, options), frame.sparkSession)
+    result = prepare_write(dataset, frame, plan, options).commit(lake, options.retries)
+    return compacted(lake, name, result, frame.sparkSession)
 
 
 def _create(
@@ -159,7 +161,10 @@ def _create(
         return commit_new(lake, name, defined, target.location, stage.write(), options)
 
 
-def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, options: WriteOptions) -> WriteResult:
+def prepare_write(
+    dataset: Dataset, frame: "DataFrame", plan: WritePlan, options: WriteOptions
+) -> PreparedChange[WriteResult]:
+    """Writes the files of an append or overwrite of a table that exists."""
     snapshot = dataset.snapshot(plan.base_version)
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
@@ -188,7 +193,7 @@ def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, op
     if rewritten is not None and rewritten.num_rows:
         kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
     with Stage(target, frame, options, kept) as stage:
-        return commit_change(lake, dataset, change, stage.write(), options)
+        return prepare_change(dataset, change, stage.write(), options, stage)
 
 
 def _kept(

@@ -23,10 +23,10 @@ from lakelog.spark.commits import (
     Change,
     check_features,
     check_partitioning,
-    commit_change,
     commit_new,
     defined_by,
     is_done,
+    prepare_change,
 )
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
@@ -81,7 +81,7 @@ class Job:
         change = Change(snapshot=dataset.snapshot(self.plan.base_version), plan=self.plan)
         if self.replaced is not None:
             change = replace(change, predicate=self.replaced.condition.rows, replaced=self.replaced.files)
-        commit_change(lake, dataset, change, written, self.options)
+        prepare_change(dataset, change, written, self.options).commit(lake, self.options.retries)
 
 
 def plan_job(options: SinkOptions, schema: "StructType") -> Job:

@@ -1,0 +1,40 @@
+"""Tables of other formats that become datasets where they are, by the identifiers that Delta's users know."""
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType, StructType
+
+from lakelog.dataset import Dataset
+from lakelog.errors import ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.schema.spark import from_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_IDENTIFIER = re.compile(r"(parquet|delta)\.`([^`]+)`", re.IGNORECASE)
+
+
+def convert(lake: Lake, identifier: str, partition_schema: "str | StructType | None", name: str | None) -> Dataset:
+    """Raises ``ValidationError`` for what is not ``parquet.`/path` `` or ``delta.`/path` ``."""
+    found = _IDENTIFIER.fullmatch(identifier.strip()) if isinstance(identifier, str) else None
+    if found is None:
+        message = "expected parquet.`/path/to/files` or delta.`/path/to/table`"
+        raise ValidationError("conversion", [Violation(repr(identifier), message)])
+    kind, path = found[1].lower(), found[2].rstrip("/")
+    chosen = name or path.rsplit("/", 1)[-1]
+    if kind == "delta":
+        dataset = lake.import_delta(path, chosen).dataset
+        assert dataset is not None, "it was not a dry run"
+        return dataset
+    return lake.register_parquet(path, chosen, _types(partition_schema))
+
+
+def _types(schema: "str | StructType | None") -> "dict[str, pa.DataType] | None":
+    if schema is None:
+        return None
+    struct = schema if isinstance(schema, StructType) else DataType.fromDDL(schema)
+    if not isinstance(struct, StructType):
+        raise ValidationError("conversion", [Violation("partitionSchema", f"expected columns, got {schema!r}")])
+    return {field.name: field.type for field in from_spark(struct)}

@@ -1,0 +1,119 @@
+"""New values for a table's columns, checked before anything is read: which columns, and whether they hold them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from lakelog.errors import SchemaMismatchError, ValidationError, Violation
+from lakelog.schema.assignment import assignment_problems
+from lakelog.schema.leaves import parse_path
+from lakelog.schema.projection import Part, convert_type
+from lakelog.schema.spark import from_spark
+from lakelog.spark.expressions import columns as column_expressions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Expression: TypeAlias = Union[str, "Column"]
+
+
+def expression(value: Expression) -> "Column":
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def assigned(
+    schema: pa.Schema, scope: "DataFrame", values: Mapping[str, Expression], old: "Mapping[str, Column]", what: str
+) -> "dict[str, Column]":
+    """The table's columns that get another value, by name, each of its column's type.
+
+    ``scope`` has the columns that expressions may name, ``old`` what a column was before, for a value that goes into a
+    struct. Raises ``ValidationError`` for columns and expressions that Spark does not know, and
+    ``SchemaMismatchError`` for values that a column cannot hold.
+    """
+    if not values:
+        raise ValidationError(what, [Violation("set", "expected at least one column and its new value")])
+    paths = {name: _resolved(schema, name, what) for name in values}
+    _refuse_twice(paths, what)
+    types = _types(scope, values, what)
+    problems = [
+        problem
+        for name, path in paths.items()
+        for problem in assignment_problems(path, types[name], _field(schema, path).type)
+    ]
+    if problems:
+        raise SchemaMismatchError(f"values of {what}", problems)
+    found: dict[str, Column] = {}
+    for name, value in values.items():
+        path = paths[name]
+        stored = _stored(expression(value), types[name], _field(schema, path))
+        if len(path) == 1:
+            found[path[0]] = stored
+        else:
+            before = found.get(path[0], old[path[0]])
+            found[path[0]] = _inside(schema.field(path[0]), before, path[1:], stored)
+    return found
+
+
+def _inside(field: pa.Field, before: "Column", path: tuple[str, ...], stored: "Column") -> "Column":
+    """A struct with another value in it. One that was null comes to be, with null in its other fields."""
+    fields = []
+    for child in field.type:
+        value = before.getField(child.name)
+        if child.name == path[0]:
+            value = stored if len(path) == 1 else _inside(child, value, path[1:], stored)
+        fields.append(value.alias(child.name))
+    return F.struct(*fields)
+
+
+def _stored(value: "Column", source: pa.DataType, field: pa.Field) -> "Column":
+    (stored,) = column_expressions((Part(field, 0, convert_type(source, field.type)),), [value])
+    return stored
+
+
+def _resolved(schema: pa.Schema, name: str, what: str) -> tuple[str, ...]:
+    """A column's path as the table spells it. A name of a column may hold a dot."""
+    if not isinstance(name, str):
+        raise ValidationError(what, [Violation(repr(name), "expected a column's name")])
+    spelled = {field.name.lower(): field.name for field in schema}
+    if name.lower() in spelled:
+        return (spelled[name.lower()],)
+    kind: pa.DataType = pa.struct(list(schema))
+    path = []
+    for part in parse_path(name):
+        names = {field.name.lower(): field for field in kind} if pa.types.is_struct(kind) else {}
+        if part.lower() not in names:
+            raise ValidationError(what, [Violation(repr(name), "is not a column of the table")])
+        path.append(names[part.lower()].name)
+        kind = names[part.lower()].type
+    return tuple(path)
+
+
+def _field(schema: pa.Schema, path: tuple[str, ...]) -> pa.Field:
+    field = schema.field(path[0])
+    for part in path[1:]:
+        field = field.type.field(part)
+    return field
+
+
+def _refuse_twice(paths: Mapping[str, tuple[str, ...]], what: str) -> None:
+    names = list(paths)
+    found = [
+        Violation(repr(one), f"is set by {other!r}, too")
+        for number, one in enumerate(names)
+        for other in names[number + 1 :]
+        if (shorter := min(len(paths[one]), len(paths[other]))) and paths[one][:shorter] == paths[other][:shorter]
+    ]
+    if found:
+        raise ValidationError(what, found)
+
+
+def _types(scope: "DataFrame", values: Mapping[str, Expression], what: str) -> dict[str, pa.DataType]:
+    try:
+        chosen = scope.select(*[expression(value).alias(f"c{number}") for number, value in enumerate(values.values())])
+        schema = chosen.schema
+    except AnalysisException as error:
+        raise ValidationError(what, [Violation("set", error.getMessage() or str(error))]) from error
+    return dict(zip(values, from_spark(schema).types, strict=True))

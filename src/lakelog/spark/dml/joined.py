@@ -1,0 +1,226 @@
+"""The joins of a merge: which rows of the table match which of the source, and what becomes of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from lakelog.dataset import Dataset
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.evolution import WritePlan
+from lakelog.log.snapshot import Snapshot
+from lakelog.schema.mapping import physical_name
+from lakelog.schema.projection import project
+from lakelog.spark.dml.assign import Expression, expression
+from lakelog.spark.dml.clauses import Act, Clause, When
+from lakelog.spark.expressions import columns as column_expressions
+from lakelog.spark.expressions import quoted, spark_type
+from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located
+from lakelog.spark.stage import CHANGE_TYPE, matches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SOURCE_ROW = "__lakelog_source_row"
+ACTION = "__lakelog_action"
+COPIED, DROPPED = 0, -1
+"""Actions of rows that no clause is carried out for: one of the table stays, one of the source is left out."""
+
+_TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
+_ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A clause that is ready to be carried out, with its number as the action of a row."""
+
+    number: int
+    clause: Clause
+    values: "Mapping[str, Column]"
+    """By column of the table; a column that is not there stays, or is null in a row that is new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """What the first join has found."""
+
+    touched: pa.Table
+    """Files with a row that a clause changes."""
+    rows: int
+    """Rows that a clause for matched rows changes."""
+    several: bool
+    """Whether a row of the table has more than one match, of which at most one matters."""
+    pairs: "DataFrame"
+    """Rows of the table and of the source that match."""
+
+
+def columns_of_table(schema: pa.Schema) -> "dict[str, Column]":
+    """The table's columns in a join, whatever the source's are called."""
+    return {name: F.col(f"{_TABLE}_{number}") for number, name in enumerate(schema.names)}
+
+
+def columns_of_source(frame: "DataFrame") -> "dict[str, Column]":
+    """The source's columns in a join, by their names without case."""
+    return {name.lower(): F.col(f"{_SOURCE}_{number}") for number, name in enumerate(frame.columns)}
+
+
+def numbered_source(frame: "DataFrame") -> "DataFrame":
+    """The source with a number for each row, and each column under a second name. Its own names stay as they are."""
+    again = [F.col(quoted(name)).alias(f"{_SOURCE}_{number}") for number, name in enumerate(frame.columns)]
+    return frame.select("*", *again, F.monotonically_increasing_id().alias(SOURCE_ROW))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join:
+    """A table, a source and the condition under which their rows match."""
+
+    spark: "SparkSession"
+    dataset: Dataset
+    snapshot: Snapshot
+    alias: str | None
+    plan: WritePlan
+    source: "DataFrame"
+    """As ``numbered_source`` gives it."""
+    condition: Expression
+    steps: Sequence[Step]
+
+    def table(self, files: pa.Table) -> "DataFrame":
+        """The rows of files, under the columns that the table will have, with where they lie."""
+        rows = read_located(self.spark, self.dataset.location, self.snapshot, files)
+        return self.named(rows, list(self.snapshot.schema), (ROW_FILE, ROW_INDEX))
+
+    def named(self, rows: "DataFrame", old: Sequence[pa.Field], besides: Sequence[str] = ()) -> "DataFrame":
+        """Rows of the table as the merge's expressions name them."""
+        new = list(self.plan.schema)
+        sources = [F.col(quoted(field.name)) for field in old]
+        rows = rows.select(*column_expressions(project(old, new, physical_name), sources), *besides)
+        again = [F.col(quoted(field.name)).alias(f"{_TABLE}_{number}") for number, field in enumerate(new)]
+        rows = rows.select("*", *again)
+        return rows.alias(self.alias) if self.alias else rows
+
+    def steps_for(self, when: When) -> list[Step]:
+        return [step for step in self.steps if step.clause.when is when]
+
+    def pairs(self, files: pa.Table) -> "DataFrame":
+        """Every match, and whether a clause is carried out for it."""
+        joined = self.table(files).join(self.source, expression(self.condition), "inner")
+        acts = self._any(When.MATCHED)
+        return joined.select(ROW_FILE, ROW_INDEX, SOURCE_ROW, acts.alias(_ACTS))
+
+    def matches(self, files: pa.Table, pairs: "DataFrame") -> Matches:
+        """Raises ``ValidationError`` if a row of the table would be changed by several of the source."""
+        by_row = pairs.groupBy(ROW_FILE, ROW_INDEX).agg(
+            F.count_if(F.col(_ACTS)).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES)
+        )
+        by_file = by_row.groupBy(ROW_FILE).agg(
+            F.count_if(F.col(_ACTS) > 0), F.max(_ACTS), F.max(_MATCHES), F.count_if(F.col(_ACTS) > 1)
+        )
+        found = by_file.collect()
+        if not self._only_deletes and any(row[2] > 1 for row in found):
+            count = sum(row[4] for row in found)
+            message = (
+                f"{count} rows of the table are matched by more than one row of the source, which would change them "
+                "in ways that depend on chance: leave one row for each key in the source"
+            )
+            raise ValidationError("merge", [Violation("source", message)])
+        numbers = numbers_of(self.dataset.location, files)
+        touched = {numbers[plain_path(row[0])] for row in found if row[1]}
+        touched |= self._untouched_by_source(files, numbers)
+        return Matches(
+            touched=files.take(pa.array(sorted(touched), pa.int64())),
+            rows=sum(row[1] for row in found),
+            several=any(row[3] > 1 for row in found),
+            pairs=pairs,
+        )
+
+    def changed(self, found: Matches) -> "DataFrame":
+        """The rows of all touched files, each once, with its match if it has one, and its action."""
+        rows = self.table(found.touched)
+        if found.several:
+            chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(F.max_by(SOURCE_ROW, _ACTS).alias(_CHOSEN))
+            joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
+            joined = joined.join(self.source, F.col(_CHOSEN) == F.col(SOURCE_ROW), "left")
+        else:
+            joined = rows.join(self.source, expression(self.condition), "left")
+        is_matched = F.col(SOURCE_ROW).isNotNull()
+        action = F.lit(COPIED)
+        for when, asked in ((When.MATCHED, is_matched), (When.NOT_MATCHED_BY_SOURCE, ~is_matched)):
+            for step in reversed(self.steps_for(when)):
+                action = F.when(asked & _condition(step), step.number).otherwise(action)
+        return joined.select("*", action.alias(ACTION))
+
+    def new(self, unmatched: "DataFrame") -> "DataFrame":
+        """Rows of the source that match nothing, with their action, without those that no clause inserts."""
+        action = F.lit(DROPPED)
+        for step in reversed(self.steps_for(When.NOT_MATCHED)):
+            action = F.when(_condition(step), step.number).otherwise(action)
+        return unmatched.select("*", action.alias(ACTION)).where(F.col(ACTION) != DROPPED)
+
+    def without(self, pairs: "DataFrame") -> "DataFrame":
+        """The rows of the source that no pair has."""
+        return self.source.join(pairs.select(SOURCE_ROW).distinct(), SOURCE_ROW, "left_anti")
+
+    def without_match(self, files: pa.Table) -> "DataFrame":
+        """The same, where nobody has looked for pairs."""
+        return self.source.join(self.table(files), expression(self.condition), "left_anti")
+
+    def values(self, kinds: Sequence[When]) -> "list[Column]":
+        """The table's columns of a row with an action."""
+        is_new = When.NOT_MATCHED in kinds
+        steps = [step for when in kinds for step in self.steps_for(when)]
+        columns = []
+        for name, old in self._old.items():
+            kind = self.plan.schema.field(name).type
+            value = F.lit(None).cast(spark_type(kind)) if is_new else old
+            for step in steps:
+                if name in step.values:
+                    value = F.when(F.col(ACTION) == step.number, step.values[name]).otherwise(value)
+            columns.append(value.alias(name))
+        return columns
+
+    @cached_property
+    def _old(self) -> "dict[str, Column]":
+        return columns_of_table(self.plan.schema)
+
+    def is_any(self, *acts: Act, kinds: Sequence[When] = tuple(When)) -> "Column":
+        """Whether a row's action is one of these."""
+        numbers = [step.number for step in self.steps if step.clause.act in acts and step.clause.when in kinds]
+        return F.col(ACTION).isin(numbers) if numbers else F.lit(False)
+
+    def feed(self, changed: "DataFrame") -> "DataFrame":
+        """What the change feed says of the rows that were there."""
+        kinds = (When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
+        old = [column.alias(name) for name, column in self._old.items()]
+        new = self.values(kinds)
+
+        def told(columns: "Sequence[Column]", what: str) -> "Column":
+            return F.struct(*columns, F.lit(what).alias(CHANGE_TYPE))
+
+        both = F.array(told(old, "update_preimage"), told(new, "update_postimage"))
+        change = F.when(self.is_any(Act.UPDATE), both).otherwise(F.array(told(old, "delete")))
+        return changed.where(F.col(ACTION) != COPIED).select(F.inline(change))
+
+    @property
+    def _only_deletes(self) -> bool:
+        """Whether it does not matter how many rows of the source match one of the table."""
+        steps = self.steps_for(When.MATCHED)
+        return len(steps) == 1 and steps[0].clause.act is Act.DELETE and steps[0].clause.condition is None
+
+    def _any(self, when: When) -> "Column":
+        steps = self.steps_for(when)
+        return reduce(lambda one, other: one | other, map(_condition, steps)) if steps else F.lit(False)
+
+    def _untouched_by_source(self, files: pa.Table, numbers: Mapping[str, int]) -> set[int]:
+        """Files with rows that match nothing in the source, and are changed for it."""
+        if not self.steps_for(When.NOT_MATCHED_BY_SOURCE):
+            return set()
+        alone = self.table(files).join(self.source, expression(self.condition), "left_anti")
+        found = alone.where(self._any(When.NOT_MATCHED_BY_SOURCE)).select(ROW_FILE).distinct().collect()
+        return {numbers[plain_path(row[0])] for row in found}
+
+
+def _condition(step: Step) -> "Column":
+    return F.lit(True) if step.clause.condition is None else matches(step.clause.condition)

@@ -1,0 +1,62 @@
+"""Delete, update and merge on the head of a table, each committed by itself."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakelog.dataset import Dataset
+from lakelog.errors import ValidationError
+from lakelog.lake import Lake
+from lakelog.spark.dml.assign import Expression
+from lakelog.spark.dml.builder import MergeBuilder
+from lakelog.spark.dml.delete import prepare_delete
+from lakelog.spark.dml.merge import Merge, prepare_merge
+from lakelog.spark.dml.rewrite import ChangeResult
+from lakelog.spark.dml.update import prepare_update
+from lakelog.spark.frames import frame_of
+from lakelog.spark.options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+
+def options(retries: int, committer: str | None, user_metadata: str | None) -> WriteOptions:
+    """Raises ``ValidationError``."""
+    found = WriteOptions(mode="overwrite", retries=retries, committer=committer, user_metadata=user_metadata)
+    if problems := found.problems():
+        raise ValidationError("change", problems)
+    return found
+
+
+def delete(
+    lake: Lake, dataset: Dataset, where: "str | Column | None", options: WriteOptions, spark: "SparkSession | None"
+) -> ChangeResult:
+    return prepare_delete(dataset, dataset.snapshot(), where, options, spark).commit(lake, options.retries)
+
+
+def update(
+    lake: Lake,
+    dataset: Dataset,
+    values: Mapping[str, Expression],
+    where: "str | Column | None",
+    options: WriteOptions,
+    spark: "SparkSession | None",
+) -> ChangeResult:
+    return prepare_update(dataset, dataset.snapshot(), values, where, options, spark).commit(lake, options.retries)
+
+
+def merge(
+    lake: Lake,
+    dataset: Dataset,
+    source: Any,
+    condition: Expression,
+    alias: str | None,
+    options: WriteOptions,
+    spark: "SparkSession | None",
+) -> MergeBuilder[ChangeResult]:
+    frame = frame_of(source, spark)
+
+    def run(merge: Merge) -> ChangeResult:
+        change = prepare_merge(dataset, dataset.snapshot(), merge, options, frame.sparkSession)
+        return change.commit(lake, options.retries)
+
+    return MergeBuilder(Merge(source=frame, condition=condition, clauses=(), alias=alias), run)

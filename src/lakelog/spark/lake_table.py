@@ -1,0 +1,167 @@
+"""``LakeTable``: a table under the names, arguments and answers of ``delta.tables.DeltaTable``."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakelog.actions import Protocol
+from lakelog.dataset import Dataset
+from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.log.evolution import change_protocol
+from lakelog.spark.dml import verbs
+from lakelog.spark.dml.assign import Expression
+from lakelog.spark.dml.builder import MergeBuilder
+from lakelog.spark.dml.merge import Merge, prepare_merge
+from lakelog.spark.read import read_snapshot
+from lakelog.spark.table_builder import LakeTableBuilder, Mode
+from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame
+from lakelog.spark.views import lake_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_RETRIES = 10
+
+
+class LakeTable:
+    """A handle on a dataset's head. Each method sees the table as it is when it is called.
+
+    ``lake`` of the methods that find a table is only needed where the session does not tell: it is the one that was
+    attached to it (``lakelog.spark.attach``), or that its setting ``lakelog.catalog`` names.
+    """
+
+    def __init__(self, spark: "SparkSession", lake: Lake, dataset: Dataset, alias: str | None = None) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._dataset = dataset
+        self._alias = alias
+
+    def __repr__(self) -> str:
+        return f"LakeTable({self._dataset!r})"
+
+    @classmethod
+    def forName(cls, sparkSession: "SparkSession", tableOrViewName: str, *, lake: Lake | None = None) -> "LakeTable":
+        """The dataset of that name. Raises ``DatasetNotFoundError``."""
+        found = lake_of(sparkSession, lake, tableOrViewName)
+        return cls(sparkSession, found, found.dataset(tableOrViewName))
+
+    @classmethod
+    def forPath(
+        cls,
+        sparkSession: "SparkSession",
+        path: str,
+        hadoopConf: Mapping[str, str] | None = None,
+        *,
+        lake: Lake | None = None,
+    ) -> "LakeTable":
+        """The dataset whose files lie there. ``hadoopConf`` is there for who comes from Delta, and has no use."""
+        found = lake_of(sparkSession, lake)
+        dataset = found.dataset_at(path)
+        if dataset is None:
+            raise DatasetNotFoundError(f"no dataset of {found!r} lies at {path!r}")
+        return cls(sparkSession, found, dataset)
+
+    @classmethod
+    def isLakeTable(cls, sparkSession: "SparkSession", identifier: str, *, lake: Lake | None = None) -> bool:
+        """Whether there is a dataset of that name or at that path."""
+        found = lake_of(sparkSession, lake)
+        return identifier in found.versions() or found.dataset_at(identifier) is not None
+
+    @classmethod
+    def convertToLakelog(
+        cls,
+        sparkSession: "SparkSession",
+        identifier: str,
+        partitionSchema: "str | StructType | None" = None,
+        *,
+        name: str | None = None,
+        lake: Lake | None = None,
+    ) -> "LakeTable":
+        """Makes a dataset of a directory of Parquet files, which ``parquet.`/path` `` names, or of a Delta table, which
+        ``delta.`/path` `` does. No file is copied."""
+        from lakelog.spark.conversion import convert
+
+        found = lake_of(sparkSession, lake)
+        return cls(sparkSession, found, convert(found, identifier, partitionSchema, name))
+
+    @classmethod
+    def create(cls, sparkSession: "SparkSession | None" = None, *, lake: Lake | None = None) -> LakeTableBuilder:
+        """A builder that fails if the table exists."""
+        return cls._builder(Mode.CREATE, sparkSession, lake)
+
+    @classmethod
+    def createIfNotExists(
+        cls, sparkSession: "SparkSession | None" = None, *, lake: Lake | None = None
+    ) -> LakeTableBuilder:
+        """A builder that leaves a table as it is if it exists."""
+        return cls._builder(Mode.CREATE_IF_NOT_EXISTS, sparkSession, lake)
+
+    @classmethod
+    def replace(cls, sparkSession: "SparkSession | None" = None, *, lake: Lake | None = None) -> LakeTableBuilder:
+        """A builder that replaces a table's rows, columns and properties, and fails if it does not exist."""
+        return cls._builder(Mode.REPLACE, sparkSession, lake)
+
+    @classmethod
+    def createOrReplace(
+        cls, sparkSession: "SparkSession | None" = None, *, lake: Lake | None = None
+    ) -> LakeTableBuilder:
+        """A builder that creates a table, or replaces it if it exists."""
+        return cls._builder(Mode.CREATE_OR_REPLACE, sparkSession, lake)
+
+    @classmethod
+    def _builder(cls, mode: Mode, spark: "SparkSession | None", lake: Lake | None) -> LakeTableBuilder:
+        from lakelog.spark.frames import session_for
+
+        session = session_for(spark)
+        return LakeTableBuilder(session, lake_of(session, lake), mode, lambda *table: cls(session, *table))
+
+    @property
+    def dataset(self) -> Dataset:
+        """The same table, with Lakelog's own verbs."""
+        return self._dataset
+
+    def toDF(self) -> "DataFrame":
+        """The rows at the head."""
+        frame = read_snapshot(self._spark, self._dataset, self._dataset.snapshot())
+        return frame.alias(self._alias) if self._alias else frame
+
+    def alias(self, aliasName: str) -> "LakeTable":
+        """The same table, under another name in the expressions of a merge."""
+        return LakeTable(self._spark, self._lake, self._dataset, aliasName)
+
+    def delete(self, condition: "str | Column | None" = None) -> None:
+        """Deletes the rows that match a condition, or all rows."""
+        self._dataset.delete(condition, spark=self._spark)
+
+    def update(self, condition: "str | Column | None" = None, set: Mapping[str, Expression] | None = None) -> None:
+        """Sets columns of the rows that match a condition, or of all rows."""
+        if set is None:
+            raise ValidationError("update", [Violation("set", "expected columns and their new values, got None")])
+        self._dataset.update(set, condition, spark=self._spark)
+
+    def merge(self, source: "DataFrame", condition: "str | Column") -> "MergeBuilder[DataFrame]":
+        """A merge, for clauses to be added. ``execute()`` gives the numbers of rows that were affected."""
+        options = verbs.options(_RETRIES, None, None)
+
+        def run(merge: Merge) -> "DataFrame":
+            change = prepare_merge(self._dataset, self._dataset.snapshot(), merge, options, self._spark)
+            return merge_frame(self._spark, change.commit(self._lake, _RETRIES).metrics)
+
+        return MergeBuilder(Merge(source=source, condition=condition, clauses=(), alias=self._alias), run)
+
+    def history(self, limit: int | None = None) -> "DataFrame":
+        """The commits, newest first, under Delta's columns."""
+        return history_frame(self._spark, self._dataset.history(limit))
+
+    def detail(self) -> "DataFrame":
+        """One row about the table, under Delta's columns."""
+        return detail_frame(self._spark, self._dataset)
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Raises the protocol. Never lowers it."""
+        change_protocol(
+            self._lake.committer,
+            self._dataset.id,
+            lambda protocol: Protocol(min_reader_version=readerVersion, min_writer_version=writerVersion),
+        )

@@ -1,0 +1,146 @@
+"""``LakeTableBuilder``: a new table, said column by column, under the names that Delta's users know."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructField, StructType
+
+from lakelog.dataset import Dataset
+from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationError, Violation
+from lakelog.lake import Lake
+from lakelog.schema.spark import from_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakelog.spark.lake_table import LakeTable
+
+
+class Mode(Enum):
+    CREATE = "CREATE TABLE"
+    CREATE_IF_NOT_EXISTS = "CREATE TABLE IF NOT EXISTS"
+    REPLACE = "REPLACE TABLE"
+    CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
+
+
+class LakeTableBuilder:
+    """Each method gives the builder itself; ``execute`` makes the table, in one commit."""
+
+    def __init__(
+        self, spark: "SparkSession", lake: Lake, mode: Mode, made: "Callable[[Lake, Dataset], LakeTable]"
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._mode = mode
+        self._made = made
+        self._name: str | None = None
+        self._location: str | None = None
+        self._comment: str | None = None
+        self._fields: list[StructField] = []
+        self._partitions: tuple[str, ...] = ()
+        self._properties: dict[str, str] = {}
+
+    def tableName(self, identifier: str) -> "LakeTableBuilder":
+        self._name = _text(identifier, "tableName")
+        return self
+
+    def location(self, location: str) -> "LakeTableBuilder":
+        self._location = _text(location, "location")
+        return self
+
+    def comment(self, comment: str) -> "LakeTableBuilder":
+        self._comment = _text(comment, "comment")
+        return self
+
+    def addColumn(
+        self,
+        colName: str,
+        dataType: str | DataType,
+        nullable: bool = True,
+        generatedAlwaysAs: str | None = None,
+        generatedByDefaultAs: Any = None,
+        comment: str | None = None,
+    ) -> "LakeTableBuilder":
+        """A column, of a Spark type or its text. ``generatedAlwaysAs`` is an expression over other columns."""
+        if generatedByDefaultAs is not None or not isinstance(generatedAlwaysAs, str | None):
+            raise ValidationError("column", [Violation(repr(colName), "identity columns are not supported")])
+        metadata = {} if comment is None else {"comment": comment}
+        if generatedAlwaysAs is not None:
+            metadata["delta.generationExpression"] = generatedAlwaysAs
+        kind = _parsed(dataType)
+        self._fields.append(StructField(_text(colName, "colName"), kind, nullable, metadata))
+        return self
+
+    def addColumns(self, cols: StructType | Sequence[StructField]) -> "LakeTableBuilder":
+        self._fields += list(cols)
+        return self
+
+    def partitionedBy(self, *cols: str | Sequence[str]) -> "LakeTableBuilder":
+        self._partitions = _names(cols)
+        return self
+
+    def clusterBy(self, *cols: str | Sequence[str]) -> "LakeTableBuilder":
+        message = "is not a property of a table here: sort what is there with optimize().executeZOrderBy(…)"
+        raise ValidationError("table", [Violation("clusterBy", message)])
+
+    def property(self, key: str, value: str) -> "LakeTableBuilder":
+        self._properties[_text(key, "key")] = _text(value, "value")
+        return self
+
+    def execute(self) -> "LakeTable":
+        """Raises ``DatasetExistsError`` or ``DatasetNotFoundError``, as the builder was made to."""
+        if self._name is None:
+            raise ValidationError("table", [Violation("tableName", "every table of a lake has a name: say it")])
+        known = self._lake.dataset(self._name) if self._name in self._lake.versions() else None
+        if known is None:
+            if self._mode is Mode.REPLACE:
+                raise DatasetNotFoundError(f"there is no dataset {self._name!r} to replace")
+            return self._made(self._lake, self._create(self._name))
+        if self._mode is Mode.CREATE:
+            raise DatasetExistsError(f"there is already a dataset {self._name!r}")
+        if self._mode is not Mode.CREATE_IF_NOT_EXISTS:
+            self._replace(known)
+        return self._made(self._lake, known)
+
+    def _schema(self) -> pa.Schema:
+        return from_spark(StructType(self._fields))
+
+    def _create(self, name: str) -> Dataset:
+        return self._lake.create_dataset(
+            name,
+            self._schema(),
+            self._partitions,
+            self._properties,
+            location=self._location,
+            description=self._comment,
+        )
+
+    def _replace(self, dataset: Dataset) -> None:
+        if self._location is not None and self._location.rstrip("/") != dataset.location:
+            message = f"the table lies at {dataset.location}, and stays there when it is replaced"
+            raise ValidationError("table", [Violation("location", message)])
+        dataset.replace(
+            self._schema(),
+            self._partitions,
+            self._properties,
+            description=self._comment,
+            operation=self._mode.value,
+        )
+
+
+def _parsed(kind: str | DataType) -> DataType:
+    return kind if isinstance(kind, DataType) else DataType.fromDDL(kind)
+
+
+def _names(given: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
+    """Names one by one, or in one list."""
+    names = given[0] if len(given) == 1 and not isinstance(given[0], str) else given
+    return tuple(_text(name, "column") for name in names)
+
+
+def _text(value: Any, argument: str) -> str:
+    if not isinstance(value, str):
+        raise ValidationError("table", [Violation(argument, f"expected a text, got {value!r}")])
+    return value

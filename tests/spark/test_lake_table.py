@@ -1,0 +1,206 @@
+"""``LakeTable``: what a user of ``delta.tables.DeltaTable`` finds under the same names."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from lakelog import ConfigurationError, DatasetExistsError, DatasetNotFoundError, Lake, ValidationError, write_dataset
+from lakelog.spark import LakeTable, attach
+from lakelog.spark.views import CATALOG, ROOT
+from tests.invariants import check_invariants
+
+
+@pytest.fixture
+def attached(local: Lake, spark: SparkSession) -> Iterator[Lake]:
+    with attach(spark, local):
+        yield local
+
+
+@pytest.fixture
+def table(attached: Lake, spark: SparkSession) -> LakeTable:
+    write_dataset(attached, "events", spark.range(10).selectExpr("id", "CAST(id AS string) AS s").coalesce(1))
+    return LakeTable.forName(spark, "events")
+
+
+def ids(table: LakeTable) -> list[int]:
+    return sorted(row["id"] for row in table.toDF().collect())
+
+
+class TestFinding:
+    def test_by_name_and_by_path(self, table: LakeTable, attached: Lake, spark: SparkSession) -> None:
+        location = attached.dataset("events").location
+        assert LakeTable.forPath(spark, location).toDF().count() == 10
+        assert LakeTable.forPath(spark, f"file://{location}/").dataset.id == table.dataset.id
+        assert LakeTable.isLakeTable(spark, "events")
+        assert LakeTable.isLakeTable(spark, location)
+        assert not LakeTable.isLakeTable(spark, "nothing")
+        with pytest.raises(DatasetNotFoundError, match="lies at '/nowhere'"):
+            LakeTable.forPath(spark, "/nowhere")
+        with pytest.raises(DatasetNotFoundError):
+            LakeTable.forName(spark, "nothing")
+
+    def test_the_session_or_the_caller_says_which_lake(self, local: Lake, spark: SparkSession, tmp_path: Path) -> None:
+        local.create_dataset("events", pa.schema([("id", pa.int64())]))
+        with pytest.raises(ConfigurationError, match="this session knows no lake"):
+            LakeTable.forName(spark, "events")
+        assert ids(LakeTable.forName(spark, "events", lake=local)) == []
+        spark.conf.set(CATALOG, f"sqlite:///{tmp_path}/catalog.db")
+        spark.conf.set(ROOT, str(tmp_path / "lake"))
+        try:
+            assert ids(LakeTable.forName(spark, "events")) == []
+        finally:
+            spark.conf.unset(CATALOG)
+            spark.conf.unset(ROOT)
+
+
+class TestVerbs:
+    def test_rows_are_deleted_updated_and_merged(self, table: LakeTable, spark: SparkSession) -> None:
+        table.delete("id > 7")
+        table.delete(F.col("id") == 0)
+        table.update("id = 1", {"s": "'one'"})
+        table.update(condition=F.col("id") == 2, set={"s": F.lit("two")})
+        source = spark.createDataFrame([(3, "three"), (99, "new")], "id long, s string")
+        answer = (
+            table.alias("t")
+            .merge(source.alias("u"), "t.id = u.id")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .whenNotMatchedBySourceDelete("t.id = 4")
+            .execute()
+        )
+        assert [row.asDict() for row in answer.collect()] == [
+            {"num_affected_rows": 3, "num_updated_rows": 1, "num_deleted_rows": 1, "num_inserted_rows": 1}
+        ]
+        found = {row["id"]: row["s"] for row in table.toDF().collect()}
+        assert found == {1: "one", 2: "two", 3: "three", 5: "5", 6: "6", 7: "7", 99: "new"}
+        with pytest.raises(ValidationError, match="set: expected columns"):
+            table.update("id = 1")
+
+    def test_history_and_detail_have_deltas_columns(self, table: LakeTable) -> None:
+        table.delete("id = 1")
+        newest, oldest = table.history().collect()
+        assert (newest["version"], newest["operation"], newest["operationParameters"]) == (
+            1,
+            "DELETE",
+            {"predicate": '["id = 1"]'},
+        )
+        assert (newest["operationMetrics"]["numDeletedRows"], newest["readVersion"]) == ("1", 0)
+        assert (oldest["operation"], table.history(1).count()) == ("CREATE TABLE AS SELECT", 1)
+        (detail,) = table.detail().collect()
+        assert (detail["format"], detail["name"], detail["numFiles"]) == ("lakelog", "events", 1)
+        assert (detail["minReaderVersion"], detail["minWriterVersion"]) == (1, 2)
+        assert detail["sizeInBytes"] > 0
+
+    def test_the_protocol_is_raised_and_never_lowered(self, table: LakeTable) -> None:
+        table.upgradeTableProtocol(1, 3)
+        assert table.detail().collect()[0]["minWriterVersion"] == 3
+        table.upgradeTableProtocol(1, 3)
+        with pytest.raises(ValidationError, match="cannot go back"):
+            table.upgradeTableProtocol(1, 2)
+        assert table.history().collect()[0]["operation"] == "UPGRADE PROTOCOL"
+
+
+class TestBuilder:
+    def test_a_table_is_created_with_columns_comments_and_properties(self, attached: Lake, spark: SparkSession) -> None:
+        table = (
+            LakeTable.create(spark)
+            .tableName("people")
+            .comment("who is who")
+            .addColumn("id", "BIGINT", nullable=False, comment="a number")
+            .addColumn("name", StringType())
+            .addColumns([StructField("age", IntegerType())])
+            .partitionedBy("age")
+            .property("team", "data")
+            .execute()
+        )
+        dataset = table.dataset
+        assert dataset.schema().names == ["id", "name", "age"]
+        assert not dataset.schema().field("id").nullable
+        assert table.toDF().schema["id"].metadata == {"comment": "a number"}
+        metadata = dataset.snapshot().metadata
+        assert (metadata.description, metadata.partition_columns) == ("who is who", ("age",))
+        assert metadata.configuration["team"] == "data"
+        with pytest.raises(DatasetExistsError):
+            LakeTable.create(spark).tableName("people").addColumn("id", "INT").execute()
+        again = LakeTable.createIfNotExists(spark).tableName("people").addColumn("other", "INT").execute()
+        assert again.dataset.schema().names == ["id", "name", "age"]
+
+    def test_a_table_is_replaced(self, table: LakeTable, attached: Lake, spark: SparkSession) -> None:
+        with pytest.raises(DatasetNotFoundError, match="no dataset 'new' to replace"):
+            LakeTable.replace(spark).tableName("new").addColumn("id", "INT").execute()
+        LakeTable.createOrReplace(spark).tableName("new").addColumn("id", "INT").execute()
+        columns = StructType([StructField("key", LongType()), StructField("day", StringType())])
+        replaced = LakeTable.createOrReplace(spark).tableName("events").addColumns(columns).partitionedBy(["day"])
+        replaced.property("a", "b").execute()
+        assert (table.toDF().columns, table.toDF().count()) == (["key", "day"], 0)
+        assert table.history(1).collect()[0]["operation"] == "CREATE OR REPLACE TABLE"
+        assert attached.dataset("events").count(version=0) == 10
+        write_dataset(attached, "events", spark.sql("SELECT 1L AS key, 'd' AS day"))
+        assert table.toDF().count() == 1
+        check_invariants(attached)
+
+    def test_what_a_table_needs_is_asked_for(self, attached: Lake, spark: SparkSession) -> None:
+        with pytest.raises(ValidationError, match="every table of a lake has a name"):
+            LakeTable.create(spark).addColumn("id", "INT").execute()
+        with pytest.raises(ValidationError, match="identity columns are not supported"):
+            LakeTable.create(spark).addColumn("id", "BIGINT", generatedByDefaultAs=object())
+        with pytest.raises(ValidationError, match="clusterBy"):
+            LakeTable.create(spark).clusterBy("id")
+        with pytest.raises(ValidationError, match="tableName: expected a text"):
+            LakeTable.create(spark).tableName(3)  # type: ignore[arg-type]
+
+
+class TestConversion:
+    def test_parquet_files_become_a_table(self, attached: Lake, spark: SparkSession, tmp_path: Path) -> None:
+        place = tmp_path / "files" / "day=2026-01-01"
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2]}), place / "a.parquet")
+        table = LakeTable.convertToLakelog(spark, f"parquet.`{tmp_path}/files`", "day date")
+        assert [tuple(map(str, row)) for row in table.toDF().orderBy("id").collect()] == [
+            ("1", "2026-01-01"),
+            ("2", "2026-01-01"),
+        ]
+        assert table.dataset.name == "files"
+
+    def test_a_delta_table_becomes_one(self, attached: Lake, spark: SparkSession, tmp_path: Path) -> None:
+        deltalake = pytest.importorskip("deltalake")
+        deltalake.write_deltalake(str(tmp_path / "old"), pa.table({"id": [1, 2, 3]}))
+        table = LakeTable.convertToLakelog(spark, f"delta.`{tmp_path}/old`", name="moved")
+        assert ids(table) == [1, 2, 3]
+
+    def test_anything_else_is_refused(self, attached: Lake, spark: SparkSession) -> None:
+        with pytest.raises(ValidationError, match="expected parquet"):
+            LakeTable.convertToLakelog(spark, "orc.`/x`")
+
+
+DELTA = {
+    "forName": ["sparkSession", "tableOrViewName"],
+    "forPath": ["sparkSession", "path", "hadoopConf"],
+    "create": ["sparkSession"],
+    "createIfNotExists": ["sparkSession"],
+    "replace": ["sparkSession"],
+    "createOrReplace": ["sparkSession"],
+    "toDF": [],
+    "alias": ["aliasName"],
+    "delete": ["condition"],
+    "update": ["condition", "set"],
+    "merge": ["source", "condition"],
+    "history": ["limit"],
+    "detail": [],
+    "upgradeTableProtocol": ["readerVersion", "writerVersion"],
+}
+"""Delta's methods, and their arguments in order."""
+
+
+@pytest.mark.parametrize("name", DELTA)
+def test_a_method_takes_what_deltas_takes(name: str) -> None:
+    found: Any = inspect.signature(getattr(LakeTable, name)).parameters.values()
+    assert [each.name for each in found if each.kind is not each.KEYWORD_ONLY and each.name != "self"] == DELTA[name]
