@@ -134,6 +134,19 @@ def test_statistics_for_other_types_keep_a_file(lake: Lake) -> None:
     check_invariants(lake)
 
 
+def test_statistics_from_before_a_column_became_text_keep_a_file(lake: Lake) -> None:
+    dataset = table(lake, mirror=False)
+    commit(lake, dataset, add("old", stats=stats(3, id=(1, 9), name=("a", "b"))))
+    _present(dataset, "old")
+    write(lake, dataset, data(id=["x"]), schema_merge=True, promote_to_string=True)
+    emptied(lake, dataset)
+    dataset.restore(2)
+    assert "old" in paths(dataset.snapshot().files("id = '5'"))
+    assert "old" in paths(dataset.snapshot().files("id = 'x'"))
+    assert sorted(dataset.snapshot().files().column("schema_version").to_pylist()) == [0, 1]
+    check_invariants(lake)
+
+
 def test_a_deletion_vector_is_what_it_was(lake: Lake) -> None:
     dataset = with_vectors(lake)
     delete(lake, dataset, "id", {2})

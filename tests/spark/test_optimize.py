@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import lakelog
 import lakelog.spark.auto_compact
 import lakelog.spark.optimize
-from lakelog import ConcurrencyError, Dataset, Lake, ValidationError, read_dataset, write_dataset
+from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.parquet.footers import WrittenFile, harvest
 from lakelog.spark.optimize import OptimizeResult
@@ -203,6 +204,30 @@ def test_files_of_older_schemas_are_written_under_the_newest(local: Lake) -> Non
     assert rows(local) == before
     assert len(paths(dataset.snapshot().files("text = '000'"))) == 1
     check_invariants(local)
+
+
+def test_a_compaction_that_fails_leaves_no_files(local: Lake) -> None:
+    dataset = table(local)
+    lost = Path(dataset.location, paths(files(dataset))[0])
+    lost.rename(lost.with_suffix(".lost"))
+    before = data_files(dataset)
+    with pytest.raises(PySparkException):
+        dataset.optimize()
+    assert (data_files(dataset), dataset.version) == (before, 1)
+    commit(local, dataset, RemoveFile(path=paths(files(dataset))[0]))
+    assert dataset.optimize().files_removed == 3
+
+
+def test_a_file_that_has_other_rows_than_the_catalog_says_stops_it(local: Lake) -> None:
+    dataset = table(local, files=2)
+    place = Path(dataset.location, paths(files(dataset))[0])
+    commit(local, dataset, RemoveFile(path=paths(files(dataset))[0]))
+    wrong = json.dumps({"numRecords": 19})
+    commit(local, dataset, AddFile(path="raw/0.parquet", size=place.stat().st_size, modification_time=0, stats=wrong))
+    before = data_files(dataset)
+    with pytest.raises(LakelogError, match="expected 39 rows, by the catalog, and Spark read 40"):
+        dataset.optimize()
+    assert data_files(dataset) == before
 
 
 def test_an_append_only_table_is_compacted(local: Lake) -> None:
@@ -422,6 +447,9 @@ def test_a_compacted_version_is_restored(local: Lake) -> None:
     dataset.optimize()
     dataset.add_column("more", pa.string())
     append(local, dataset, numbers(900))
+    dataset.rename_column("s", "text")
+    dataset.drop_column("a")
+    dataset.optimize()
     dataset.restore(2)
     assert rows(local) == before
     dataset.restore(1)

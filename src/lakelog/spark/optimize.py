@@ -135,12 +135,22 @@ def rewritten(
     schema = list(metadata.schema)
     target = Target(location=dataset.location, metadata=metadata, columns=project(schema, schema))
     options = WriteOptions(mode="append")
+    stages: list[Stage] = []
     written = []
-    with ExitStack() as stages:
+    try:
         for job in _jobs(bins):
             rows = gathered(spark, dataset.location, snapshot, files, job, columns)
-            written.append(stages.enter_context(Stage(target, rows, options)).write())
+            stages.append(Stage(target, rows, options))
+            written.append(stages[-1].write())
             _check(written[-1], files, job, metadata)
+    except BaseException:
+        # Nothing was committed, and there may be much of it.
+        for stage in stages:
+            stage.discard()
+        raise
+    with ExitStack() as pending:
+        for stage in stages:
+            pending.enter_context(stage)
         return _commit(lake, dataset, snapshot, files, bins, written, asked)
 
 
