@@ -183,11 +183,15 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
     assert head["metadata_version"] == max(metadata)
     assert head["protocol_version"] == max(row["version"] for row in log["dl_protocol_updates"])
     changes = sorted(metadata, reverse=True)
-    before = {(file["path"], file["removed_version"]): file["schema_version"] for file in log["dl_add_files"]}
-    for file in log["dl_add_files"]:
+    restored = {row["version"] for row in log["dl_table_versions"] if row["operation"] == "RESTORE"}
+    before: dict[Any, int] = {}
+    for file in sorted(log["dl_add_files"], key=lambda file: file["version"]):
         in_force = next(version for version in changes if version <= file["version"])
-        expected = before.get((file["path"], file["version"]), metadata[in_force])
+        # A file that is added again is still what it was written as, also if it was gone until it was restored.
+        again = None if file["version"] in restored else file["version"]
+        expected = before.get((file["path"], again), metadata[in_force])
         assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
+        before[file["path"], file["removed_version"]] = before[file["path"], None] = file["schema_version"]
 
 
 def _check_progress(log: dict[str, list[Row]]) -> None:

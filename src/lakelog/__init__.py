@@ -27,6 +27,7 @@ from lakelog.log.commit import CommitResult
 from lakelog.log.evolution import SchemaVersion, WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.reading import FileGroup
+from lakelog.log.restore import RestoreResult
 from lakelog.log.snapshot import Changes, Commit, Snapshot
 from lakelog.log.transaction import TransactionManager, TxContext
 from lakelog.log.writer import SqlTxnLogWriter
@@ -34,7 +35,7 @@ from lakelog.mirror.status import MirrorStatus
 from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
-    from lakelog.spark import WriteResult, write_dataset
+    from lakelog.spark import OptimizeResult, WriteResult, write_dataset
     from lakelog.spark.change_feed import read_changes
     from lakelog.spark.read import read_dataset
 
@@ -57,8 +58,10 @@ __all__ = [
     "LakelogError",
     "LakelogTimeoutError",
     "MirrorStatus",
+    "OptimizeResult",
     "ReadOnlyError",
     "RemoveFiles",
+    "RestoreResult",
     "RowGroup",
     "SchemaChange",
     "SchemaMismatchError",
@@ -80,7 +83,7 @@ __all__ = [
     "write_dataset",
 ]
 
-_ON_SPARK = ("WriteResult", "read_changes", "read_dataset", "write_dataset")
+_ON_SPARK = ("OptimizeResult", "WriteResult", "read_changes", "read_dataset", "write_dataset")
 """Names that need pyspark, which is imported when the first of them is used."""
 
 

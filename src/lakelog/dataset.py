@@ -14,6 +14,7 @@ from lakelog.log.draft import Description
 from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
 from lakelog.log.properties import drop_constraint, set_properties, unset_properties
 from lakelog.log.redefine import replace_table
+from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.schema.alter import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lakelog.mirror.status import MirrorStatus
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
+    from lakelog.spark.optimize import OptimizeResult
 
 _LASTING = ("delta.columnMapping.", "lakelog.mirror")
 """Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
@@ -272,6 +274,57 @@ class Dataset:
 
         options = verbs.options(retries, committer, user_metadata)
         return verbs.merge(self._lake, self, source, condition, alias, options, spark)
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        zorder_by: Sequence[str] = (),
+        target_file_size: int | None = None,
+        min_file_size: int | None = None,
+        retries: int = 10,
+        spark: Any = None,
+    ) -> "OptimizeResult":
+        """Writes small files, and files with many deleted rows, together into larger ones. No row changes.
+
+        ``where`` chooses partitions. ``zorder_by`` instead writes all files of them again, so that rows that are near
+        each other in these columns lie in the same file, and reads that compare them skip the others. Sizes are in
+        bytes: by default the table property ``delta.targetFileSize`` or 1 GiB, and files from three quarters of it on
+        are left alone. Appends and whatever else leaves these files alone may be committed in the meantime;
+        ``ConcurrencyError`` says that somebody removed one.
+        """
+        from lakelog.spark.optimize import Asked, optimize
+
+        asked = Asked(where=where, zorder_by=zorder_by, retries=retries)
+        return optimize(self._lake, self, asked, target_file_size, min_file_size, spark)
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        ignore_missing_files: bool = False,
+        retries: int = 0,
+    ) -> RestoreResult:
+        """Makes the table what it was at a version or at a time, by a new version: rows, columns and properties.
+
+        The versions in between stay, so that a restoration can be restored, too. The protocol is never lowered.
+        Applications' progress stays as it is. Raises ``LakelogError`` that names some of the files if any are gone,
+        unless ``ignore_missing_files`` says to do without their rows, and ``ConcurrencyError`` as an overwrite does.
+        """
+        if (version is None) == (timestamp is None):
+            raise ValidationError("restore", [Violation("version", "give a version or a timestamp, and not both")])
+        old = self.snapshot(version, timestamp)
+        at = None if timestamp is None else moment(milliseconds_of(timestamp)).isoformat()
+        return restore(
+            self._committer,
+            self.location,
+            old,
+            self.snapshot(),
+            {"version": version, "timestamp": at},
+            ignore_missing_files=ignore_missing_files,
+            retries=retries,
+        )
 
     def plan_write(
         self,

@@ -1,13 +1,12 @@
 """``connect`` and ``Lake``: a catalog, a root directory, and the datasets in them."""
 
-import hashlib
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
+from lakelog.locations import absolute, directory_of, real, root_directory
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head, TableMetadata
@@ -41,9 +41,6 @@ from lakelog.telemetry import CommitRecord, observe_pool
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
     from lakelog.spark.transaction import LakeTransaction
-
-_DIRECTORY = 200
-"""Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
 
 
 def connect(
@@ -75,7 +72,7 @@ def connect(
     catalog = catalog_for(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
-    directory = _root(url, root, create=create)
+    directory = root_directory(url, root, create=create)
     if mirror not in MODES:
         raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {mirror!r}")
     catalog.open(create=create, upgrade=upgrade)
@@ -182,6 +179,39 @@ class Lake:
             progress=progress,
         )
 
+    def clone(
+        self,
+        source: str | Dataset,
+        name: str,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        location: str | None = None,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        shallow: bool = True,
+    ) -> Dataset:
+        """A dataset that begins as another one is, or was at a version or a time. From there each goes its own way.
+
+        A shallow clone reads the files of its source where they are, and writes its own: it costs next to nothing, and
+        lives as long as nobody vacuums away what it needs. Without ``shallow`` the files are copied. ``properties`` are
+        added to those of the source. With ``replace``, a dataset of that name becomes the clone in its next version;
+        otherwise ``DatasetExistsError`` is raised.
+        """
+        from lakelog.clone import clone
+
+        cloned = self.dataset(source) if isinstance(source, str) else source
+        return clone(
+            self,
+            cloned,
+            cloned.snapshot(version, timestamp),
+            name,
+            location=location,
+            replaces=replace,
+            properties=properties,
+            shallow=shallow,
+        )
+
     def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
         """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
         check_name(name)
@@ -242,9 +272,9 @@ class Lake:
     def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
-            place = _absolute(location)
+            place = absolute(location)
         elif self.root is not None:
-            place = f"{self.root}/{_directory(name)}"
+            place = f"{self.root}/{directory_of(name)}"
             # Another catalog may have the same root.
             if any(f"{other}/".startswith(f"{place}/") for other in taken) or Path(place, LOG_DIRECTORY).exists():
                 place = f"{place}-{uuid.uuid4().hex[:8]}"
@@ -261,7 +291,7 @@ class Lake:
 
     def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
         """The dataset whose files lie at a path, None if there is none."""
-        places = {_absolute(os.fspath(location)), _real(os.fspath(location))}
+        places = {absolute(os.fspath(location)), real(os.fspath(location))}
         return next((dataset for dataset in self.datasets() if dataset.location in places), None)
 
     def datasets(self) -> list[Dataset]:
@@ -324,7 +354,7 @@ class Lake:
 
         return import_delta(
             self,
-            _real(os.fspath(location)),
+            real(os.fspath(location)),
             name,
             up_to_version=up_to_version,
             history=history,
@@ -472,44 +502,3 @@ class _name_taken:
                 raise DatasetExistsError(f"there is already a dataset {self._name!r}") from error
             if error.constraint == "dl_tables_location":
                 raise DatasetExistsError(f"the location of {self._name!r} was just taken: try again") from error
-
-
-def _root(url: str, root: str | os.PathLike[str] | None, *, create: bool) -> str | None:
-    if root is None:
-        if url.startswith("postgres"):
-            return None
-        root = Path(unquote(url.partition(":///")[2]) or ".").parent
-    place = _absolute(os.fspath(root))
-    if create and "://" not in place:
-        try:
-            Path(place).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"cannot create the root directory {place}: {error.strerror}") from error
-        if not os.access(place, os.W_OK):
-            raise ConfigurationError(f"the root directory {place} is not writable")
-    return place
-
-
-def _absolute(location: str) -> str:
-    if not location:
-        raise ConfigurationError("a location is a path or a URI, not an empty text")
-    if location.startswith("file://"):
-        location = unquote(urlsplit(location).path)
-    if "://" in location:
-        return location.rstrip("/")
-    return str(Path(os.path.normpath(location)).absolute())
-
-
-def _real(location: str) -> str:
-    """A location that exists, by its one name."""
-    place = _absolute(location)
-    return place if "://" in place else str(Path(place).resolve())
-
-
-def _directory(name: str) -> str:
-    """The directory of a dataset: its name, escaped, and cut where a file system could not hold it."""
-    escaped = quote(name, safe=" -_.")
-    if len(escaped) <= _DIRECTORY:
-        return escaped
-    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-    return f"{escaped[:_DIRECTORY].rpartition('%')[0] or escaped[:_DIRECTORY]}-{digest}"

@@ -22,6 +22,8 @@ DOCUMENTED = {
     "WritePlan",
     "write_dataset",
     "WriteResult",
+    "OptimizeResult",
+    "RestoreResult",
     # reading
     "read_dataset",
     "read_changes",

@@ -204,7 +204,7 @@ class ChangeFeed:
 
     @cached_property
     def _schemas(self) -> dict[int, pa.Schema]:
-        return self.snapshot.schemas()
+        return self.snapshot.all_schemas()
 
 
 def is_kept(metadata: TableMetadata) -> bool:

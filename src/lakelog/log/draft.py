@@ -1,7 +1,7 @@
 """A table's commit before it happens: what the caller wants, checked against the version that it builds on."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.few_files import FewFiles
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.many_files import ManyFiles
+from lakelog.log.places import is_absolute
 from lakelog.log.removes import LiveFile, Removes
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
@@ -74,6 +75,20 @@ class Description:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What a commit takes over that was written before, for an older version of the table or for another table."""
+
+    restores: int | None = None
+    """The schema version that the table goes back to."""
+    schema_versions: Mapping[str, int] = field(default_factory=dict)
+    """Of added files by their paths: under which they were written."""
+    unsure: frozenset[str] = frozenset()
+    """The paths of added files whose statistics were made for other types than the table has."""
+    outside: bool = False
+    """Whether added files may lie outside of the table's root, by absolute paths."""
+
+
 class Draft:
     """One table's part of a commit.
 
@@ -90,6 +105,7 @@ class Draft:
         row_groups: Sequence[RowGroup] | pa.Table = (),
         *,
         imported: bool = False,
+        inherited: Inherited | None = None,
     ) -> None:
         if misused := _misused(table_id, expected, actions):
             raise ValidationError("commit", misused)
@@ -98,6 +114,7 @@ class Draft:
         self.version = expected + 1
         self.imported = imported
         """Whether the commit was made elsewhere before: it is taken as it is, also by a table that is not shown yet."""
+        self.inherited = inherited or Inherited()
         self.committed: Committed | None = None
         self.metadata: TableMetadata
         single: list[Any] = []
@@ -115,7 +132,8 @@ class Draft:
             problems.append(Violation("version", f"expected 0 to {_LARGEST}, got {expected + 1}"))
         if not isinstance(row_groups, pa.Table):
             problems += validate_row_groups(row_groups)
-        checked = check_actions(single, creating=self.version == 0)
+        outside = self.inherited.outside or _replaces_only(single)
+        checked = check_actions(single, creating=self.version == 0, allow_absolute=outside)
         problems += checked.violations
         if len(many_adds) > 1 or len(many_removes) > 1:
             problems.append(Violation("actions", "at most one AddFiles and one RemoveFiles in a commit"))
@@ -129,7 +147,8 @@ class Draft:
             raise ValidationError("commit", problems)
         self.adds: FewFiles | ManyFiles
         if many_adds or len(adds) > FEW or isinstance(row_groups, pa.Table):
-            self.adds = ManyFiles(many_adds[0] if many_adds else AddFiles.of(adds), _group_table(row_groups))
+            files = many_adds[0] if many_adds else AddFiles.of(adds)
+            self.adds = ManyFiles(files, _group_table(row_groups), allow_absolute=outside)
         else:
             stats = [
                 parsed or {}
@@ -181,14 +200,16 @@ class Draft:
         return found + self.adds.problems(self.metadata)
 
     def _next_metadata(self, action: Metadata, state: TableState | None) -> TableMetadata:
-        schema_version = 0
-        if state is not None:
-            schema_version = state.metadata.schema_version
+        if state is None:
+            return TableMetadata(self.version, action, 0)
+        schema_version = state.metadata.schema_version
+        if self.inherited.restores is not None:
+            unchanged = self.inherited.restores == schema_version
+        else:
             unchanged = TableMetadata(self.version, action, schema_version).schema.equals(
                 state.metadata.schema, check_metadata=True
             )
-            schema_version += not unchanged
-        return TableMetadata(self.version, action, schema_version)
+        return TableMetadata(self.version, action, schema_version + (not unchanged))
 
     @property
     def state(self) -> TableState:
@@ -209,7 +230,10 @@ class Draft:
                 schema, changes = self.metadata.schema, None
                 if state is not None:
                     found = changes_between(state.metadata.schema, schema)
-                    changes = encode_json({"changes": [change.to_dict() for change in found]})
+                    said: dict[str, Any] = {"changes": [change.to_dict() for change in found]}
+                    if self.inherited.restores is not None:
+                        said["restores"] = self.inherited.restores
+                    changes = encode_json(said)
                 yield "schema_versions", [(table_id, self.metadata.schema_version, to_bytes(schema), version, changes)]
         if self.new_protocol is not None:
             yield "dl_protocol_updates", [_protocol_row(table_id, version, self.new_protocol)]
@@ -244,8 +268,11 @@ class Draft:
                 ],
             )
         current = self.metadata.schema_version
-        older = {path: file.schema_version for path, file in live.items() if file.schema_version != current}
-        yield from self.adds.rows(table_id, version, self.metadata, older)
+        known = {path: file.schema_version for path, file in live.items()} | dict(self.inherited.schema_versions)
+        older = {path: written for path, written in known.items() if written != current}
+        # What statistics mean depends on the types that they were made for.
+        unsure = (older.keys() - self.inherited.schema_versions.keys()) | self.inherited.unsure
+        yield from self.adds.rows(table_id, version, self.metadata, older, unsure)
 
 
 def _in_commit_timestamp_problems(before: Metadata, after: Metadata) -> list[Violation]:
@@ -272,6 +299,13 @@ def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:
     if not isinstance(actions, Sequence) or isinstance(actions, str | bytes):
         found.append(Violation("actions", f"expected a list of actions, got {describe(actions)}"))
     return found
+
+
+def _replaces_only(actions: Sequence[Any]) -> bool:
+    """Whether files outside of the table's root are there already: each that is added is removed, too."""
+    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
+    added = [action.path for action in actions if isinstance(action, AddFile) and isinstance(action.path, str)]
+    return bool(removed) and all(path in removed for path in added if is_absolute(path))
 
 
 def _group_table(row_groups: Sequence[RowGroup] | pa.Table) -> Any | None:

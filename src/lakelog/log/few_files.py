@@ -1,6 +1,6 @@
 """The rows that a handful of added files become: plain Python, since Arrow costs more than it saves here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from lakelog.actions import AddFile
@@ -76,9 +76,13 @@ class FewFiles:
         return found
 
     def rows(
-        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int]
+        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int], unsure: Set[str]
     ) -> Iterator[tuple[str, list[Row]]]:
-        """The rows of each catalog table. ``older`` are the schema versions of files that were there before."""
+        """The rows of each catalog table.
+
+        ``older`` are the schema versions of files that were there before, ``unsure`` those whose statistics are not for
+        the table's types.
+        """
         added: list[Row] = []
         partitions: list[Row] = []
         bounds: list[Row] = []
@@ -89,8 +93,7 @@ class FewFiles:
             schema_version = older.get(add.path, metadata.schema_version)
             added.append((table_id, version, ordinal, *values, schema_version, extra))
             partitions += [(table_id, version, ordinal, key, value) for key, value in add.partition_values.items()]
-            # What statistics mean depends on the types that they were made for.
-            meant = {} if add.path in older else stats
+            meant = {} if add.path in unsure else stats
             bounds += self._bounds((table_id, version, ordinal), add, meant, count, metadata)
         if added:
             yield "dl_add_files", added

@@ -1,7 +1,7 @@
 """The rows that thousands of added files become: Arrow from end to end, one column of bounds at a time."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ _SHOWN = 1000
 class ManyFiles:
     """Added files as an Arrow table. The constructor raises ``ValidationError`` for what is wrong without any state."""
 
-    def __init__(self, files: AddFiles, row_groups: Any | None) -> None:
+    def __init__(self, files: AddFiles, row_groups: Any | None, *, allow_absolute: bool = False) -> None:
         table = conformed(files.table, ADD_COLUMNS, ("path", "size"), "files")
         defaults = {"partition_values": "{}", "modification_time": 0, "data_change": True}
         for name, value in defaults.items():
@@ -50,6 +50,7 @@ class ManyFiles:
             if row_groups is not None
             else None
         )
+        self._allow_absolute = allow_absolute
         self._statistics: BulkStatistics | None = None
         self._partitions = table.column("partition_values").combine_chunks().dictionary_encode()
         self.count = table.num_rows
@@ -70,8 +71,9 @@ class ManyFiles:
 
     def _stateless_problems(self) -> list[Violation]:
         found = [Violation(f"add {path}", "is added twice") for path in repeated_paths(self.paths)]
-        bad = self.paths.filter(bad_path_mask(self.paths))
-        found += [Violation(f"add {path[:200]}", path_problem(path) or "") for path in bad.slice(0, _SHOWN).to_pylist()]
+        absolute = self._allow_absolute
+        bad = self.paths.filter(bad_path_mask(self.paths, allow_absolute=absolute)).slice(0, _SHOWN).to_pylist()
+        found += [Violation(f"add {path[:200]}", path_problem(path, allow_absolute=absolute) or "") for path in bad]
         for name in ("size", "modification_time", "base_row_id", "default_row_commit_version", "row_count"):
             negative = pc.fill_null(pc.less(self._table.column(name), 0), False)
             found += [Violation(f"add {path}", f"{name} is negative") for path in self._where(negative)]
@@ -147,11 +149,12 @@ class ManyFiles:
         ]
 
     def rows(
-        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int]
+        self, table_id: int, version: int, metadata: TableMetadata, older: Mapping[str, int], unsure: Set[str]
     ) -> Iterator[tuple[str, Any]]:
         """The rows of each catalog table, in pieces that are made only when they are needed.
 
-        ``older`` are the schema versions of files that were there before.
+        ``older`` are the schema versions of files that were there before, ``unsure`` those whose statistics are not for
+        the table's types.
         """
         assert self._statistics is not None, "problems() comes first"
         count = self.count
@@ -163,12 +166,12 @@ class ManyFiles:
         rows = pc.coalesce(self._statistics.rows, self._table.column("row_count"), *self._sums_if_any())
         columns = {name: self._table.column(name) for name in ADD_COLUMNS}
         schema_version = pa.repeat(pa.scalar(metadata.schema_version, pa.int32()), count)
-        unsure = self._table.column("stats").is_null()
+        doubtful = self._table.column("stats").is_null()
         if older:
             found = pc.index_in(self.paths, value_set=pa.array(list(older)))
             schema_version = pc.coalesce(pa.array(list(older.values()), pa.int32()).take(found), schema_version)
-            # What statistics mean depends on the types that they were made for.
-            unsure = pc.or_(unsure, found.is_valid())
+        if unsure:
+            doubtful = pc.or_(doubtful, pc.is_in(self.paths, value_set=pa.array(sorted(unsure), pa.string())))
         yield (
             "dl_add_files",
             _table("dl_add_files", key | columns | {"row_count": rows, "schema_version": schema_version}),
@@ -182,7 +185,7 @@ class ManyFiles:
             yield "partitions", _table("partitions", key | {"key": pa.repeat(name, count), "value": values})
         for table in _in_pieces(_bounds_table(bounds, key) for bounds in self._bounds(metadata, rows)):
             yield "column_stats", table
-        yield from self._without_statistics(key, unsure)
+        yield from self._without_statistics(key, doubtful)
 
     def _bounds(self, metadata: TableMetadata, rows: Any) -> Iterator[ColumnBounds]:
         assert self._statistics is not None
@@ -269,7 +272,7 @@ class ManyFiles:
         for row in self._table.filter(mask).to_pylist():
             where = f"add {row['path']}"
             try:
-                found += validate_add(_action(row), where)
+                found += validate_add(_action(row), where, allow_absolute=self._allow_absolute)
             except ValueError as error:
                 found.append(Violation(where, str(error)))
             except ValidationError as error:

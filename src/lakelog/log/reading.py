@@ -45,23 +45,23 @@ def file_groups(
 ) -> list[FileGroup]:
     """The files of a version, in as few groups as can be: one, unless a column became text or the like.
 
-    ``schemas`` are all that the table had up to then, by schema version, with logical names; ``logical`` and
+    ``schemas`` are all that led to the table's, by schema version, with logical names; ``logical`` and
     ``physical`` are what the files are to be read as. Files from before a change that no reader makes by itself are
     read as the schema just before it, whatever they were written under, and then converted: what becomes text is what
     a column showed last, under the names that it had then.
     """
-    line = [*(schemas[version] for version in sorted(schemas)), logical]
-    first = min(schemas)
-    changes = [first + place for place, pair in enumerate(pairwise(line)) if not is_native(_step(*pair))]
+    numbers = sorted(schemas)
+    line = [*(schemas[number] for number in numbers), logical]
+    changes = [place for place, pair in enumerate(pairwise(line)) if not is_native(_step(*pair))]
     versions = files.column("schema_version")
     groups = []
-    start = first - 1
+    start = -1
     for change in changes:
-        kept = files.filter(pc.and_(pc.greater(versions, start), pc.less_equal(versions, change)))
-        start = change
+        kept = files.filter(pc.and_(pc.greater(versions, start), pc.less_equal(versions, numbers[change])))
+        start = numbers[change]
         if kept.num_rows:
-            read_as = physical_schema(schemas[change])
-            ahead = [later - first for later in changes if later >= change]
+            read_as = physical_schema(line[change])
+            ahead = [later for later in changes if later >= change]
             stations = [read_as, *(line[place] for end in ahead for place in (end, end + 1)), logical]
             columns = reduce(composed, (_step(*pair) for pair in pairwise(stations)))
             groups.append(FileGroup(files=kept, schema=read_as, columns=columns, native=False))
@@ -69,6 +69,21 @@ def file_groups(
     if kept.num_rows or not groups:
         groups.insert(0, FileGroup(files=kept, schema=physical, columns=_step(physical, logical), native=True))
     return groups
+
+
+def lineage(version: int, restores: Mapping[int, int | None]) -> set[int]:
+    """The schema versions that led to one: each follows the one before it, or the one that it restores.
+
+    ``restores`` has every schema version. What came between a schema and its restoration led nowhere: no file of that
+    time is read by it.
+    """
+    line: set[int] = set()
+    following: int | None = version
+    while following is not None and following in restores:
+        line.add(following)
+        restored = restores[following]
+        following = following - 1 if restored is None else restored
+    return line
 
 
 def _step(before: pa.Schema, after: pa.Schema) -> Parts:

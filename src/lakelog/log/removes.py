@@ -139,7 +139,7 @@ def _problems(table: Any) -> list[Violation]:
     for row in table.filter(suspects).to_pylist():
         where = f"remove {row['path']}"
         try:
-            found += validate_remove(_action(row), where)
+            found += validate_remove(_action(row), where, allow_absolute=True)
         except ValueError as error:
             found.append(Violation(where, str(error)))
         except ValidationError as error:

@@ -18,7 +18,7 @@ from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate, disjunction
 from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
-from lakelog.log.reading import FileGroup, file_groups
+from lakelog.log.reading import FileGroup, file_groups, lineage
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import from_bytes, leaf_columns
 
@@ -110,19 +110,27 @@ class Snapshot:
 
     def file_groups_as(self, schema: Any, physical: Any, files: Any) -> list[FileGroup]:
         """The files by how they are to be read as a schema that is this one or follows it."""
-        current = self.state.metadata
-        schemas = {current.schema_version: current.schema}
-        if pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
-            schemas = self.schemas()
-        return file_groups(files, schema, physical, schemas)
+        return file_groups(files, schema, physical, self.schemas(files))
 
-    def schemas(self) -> dict[int, Any]:
+    def schemas(self, files: Any) -> dict[int, Any]:
+        """The schemas that led to this one, by schema version, as far as files need them."""
+        current = self.state.metadata
+        if not pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
+            return {current.schema_version: current.schema}
+        rows = self._schema_rows()
+        said = {version: json.loads(merge) if merge else {} for version, _, merge in rows}
+        line = lineage(current.schema_version, {version: each.get("restores") for version, each in said.items()})
+        return {version: from_bytes(bytes(schema)) for version, schema, _ in rows if version in line}
+
+    def all_schemas(self) -> dict[int, Any]:
         """The Arrow schemas that the table has had up to this one, by schema version."""
+        return {version: from_bytes(bytes(schema)) for version, schema, _ in self._schema_rows()}
+
+    def _schema_rows(self) -> list[Row]:
         catalog = self._committer.catalog
         key = {"table_id": self.state.table_id, "version": self.state.metadata.schema_version}
         with catalog.session() as session:
-            rows = session.fetch(catalog.queries["schemas"], key)
-        return {version: from_bytes(bytes(arrow_schema)) for version, arrow_schema in rows}
+            return session.fetch(catalog.queries["schemas"], key)
 
     def row_groups(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
@@ -132,6 +140,14 @@ class Snapshot:
         if not isinstance(plan, Everything | Nothing) and table.num_rows:
             table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
+
+    def domain(self, name: str) -> str | None:
+        """What a domain of metadata holds, as text; None if it holds nothing."""
+        catalog = self._committer.catalog
+        key = {"table_id": self.state.table_id, "domain": name, "version": self.version}
+        with catalog.session() as session:
+            found = session.fetch(catalog.queries["domain_at"], key)
+        return None if not found or found[0][1] else str(found[0][0])
 
     def _plan(self, where: str | Predicate | None) -> Plan:
         return Everything() if where is None else search_plan(self._committer, self.state, [where])

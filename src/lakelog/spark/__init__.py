@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.lake_table import LakeTable
+    from lakelog.spark.optimize import OptimizeResult
     from lakelog.spark.read import read_dataset, version_of
     from lakelog.spark.source.registration import register
     from lakelog.spark.streaming import read_stream, write_stream
@@ -25,6 +26,7 @@ __all__ = [
     "LakeTable",
     "LakeTransaction",
     "MergeBuilder",
+    "OptimizeResult",
     "WriteResult",
     "attach",
     "read_changes",
@@ -43,6 +45,7 @@ _LAZY = {
     "LakeTable": "lakelog.spark.lake_table",
     "LakeTransaction": "lakelog.spark.transaction",
     "MergeBuilder": "lakelog.spark.dml.builder",
+    "OptimizeResult": "lakelog.spark.optimize",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
     "read_changes": "lakelog.spark.change_feed",

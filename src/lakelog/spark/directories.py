@@ -2,7 +2,6 @@
 
 import os
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,17 +16,6 @@ from lakelog.spark.expressions import local_time, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-WRITE = "__w"
-"""The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
-
-
-def write_directory() -> str:
-    """A directory that no other write has.
-
-    Its second equals sign makes it no partition for readers such as Polars, which refuse those they do not know.
-    """
-    return f"{WRITE}={uuid.uuid4().hex}="
 
 
 def logged(values: Mapping[str, str | None], partitions: Sequence[pa.Field]) -> dict[str, str | None]:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lakelog.log.places import WRITE
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.parquet.hive import NULL_DIRECTORY, directory_of
-from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.predicates import columns_read
 

@@ -17,6 +17,7 @@ from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
+from lakelog.log.places import WRITE
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.reading import TO_READ, FileGroup
 from lakelog.log.scan import Scan
@@ -24,7 +25,6 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.deleted_rows import without_deleted
-from lakelog.spark.directories import WRITE
 from lakelog.spark.expressions import columns as converted
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import session_for

@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 from lakelog.actions import CdcFile
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.change_feed import CHANGE_TYPE
+from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import Parts, missing, project, renamed
 from lakelog.spark.constraints import broken_rules, filled
-from lakelog.spark.directories import partition_value, write_directory, written_files
+from lakelog.spark.directories import partition_value, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting

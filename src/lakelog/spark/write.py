@@ -22,6 +22,7 @@ from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
 from lakelog.schema.spark import from_spark
+from lakelog.spark.auto_compact import compacted
 from lakelog.spark.commits import (
     Change,
     WriteResult,
@@ -116,7 +117,7 @@ def write_dataset(
         if base_version is not None:
             raise
         try:
-            return _create(lake, name, frame, options, properties, mirror)
+            return compacted(lake, name, _create(lake, name, frame, options, properties, mirror), frame.sparkSession)
         except DatasetExistsError:
             # Somebody created it in the meantime. Only an append does not care what is there.
             if options.mode != "ignore" and not (options.mode == "append" and options.retries):
@@ -139,7 +140,8 @@ def write_dataset(
             promote_to_string=promote_to_string,
             version=base_version,
         )
-    return prepare_write(dataset, frame, plan, options).commit(lake, options.retries)
+    result = prepare_write(dataset, frame, plan, options).commit(lake, options.retries)
+    return compacted(lake, name, result, frame.sparkSession)
 
 
 def _create(

@@ -101,8 +101,8 @@ SELECT version, min_reader_version, min_writer_version, reader_features, writer_
 FROM dl_protocol_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC LIMIT 1
 
 -- name: schemas
--- A table's Arrow schemas up to one of them.
-SELECT version, arrow_schema FROM schema_versions WHERE table_id = $table_id AND version <= $version
+-- A table's Arrow schemas up to one of them, with what is known of how they came about.
+SELECT version, arrow_schema, merge FROM schema_versions WHERE table_id = $table_id AND version <= $version
 
 -- name: schema_history
 -- A table's Arrow schemas, newest first, with the commits that brought them.

@@ -14,6 +14,7 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.places import write_directory
 from lakelog.log.row_rules import RowRules
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
@@ -30,7 +31,6 @@ from lakelog.spark.commits import (
     is_done,
     prepare_change,
 )
-from lakelog.spark.directories import write_directory
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset

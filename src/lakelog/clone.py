@@ -1,0 +1,256 @@
+"""A dataset that begins as another one was at a version: with that one's files where they are, or with copies."""
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelog.actions import DeletionVector, DomainMetadata, Metadata
+from lakelog.catalog.base import now_ms
+from lakelog.dataset import Dataset
+from lakelog.errors import (
+    CommitOutcomeUnknown,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    LakelogError,
+    ValidationError,
+    Violation,
+)
+from lakelog.log.conflicts import Reads
+from lakelog.log.deletion_vectors import vectors_of
+from lakelog.log.draft import Description, Draft, Inherited
+from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.places import WRITE, Storage, in_threads, is_absolute, root_uri, uri_of, write_directory
+from lakelog.log.restore import added_again, inherited_from, row_groups_of
+from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.log.snapshot import Snapshot
+from lakelog.log.validation.features import needed_features, raised_protocol, supported_features
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+
+_OF_THE_SOURCE = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
+"""Properties that speak of the source's versions."""
+
+_CLUSTERING = "delta.clustering"
+_REMOVED = ["path", "partition_values", "size", "deletion_vector"]
+
+
+def clone(
+    lake: "Lake",
+    source: Dataset,
+    snapshot: Snapshot,
+    name: str,
+    *,
+    location: str | None = None,
+    replaces: bool = False,
+    properties: Mapping[str, str] | None = None,
+    shallow: bool = True,
+) -> Dataset:
+    """Raises ``DatasetExistsError`` unless ``replaces`` says that an existing dataset is to become the clone."""
+    files = snapshot.files()
+    _refuse_converted(source, snapshot, files)
+    target = _existing(lake, name)
+    if target is not None and not replaces:
+        raise DatasetExistsError(f"there is already a dataset {name!r}: pass replace=True to make it the clone")
+    if target is not None and target.id == source.id and target.location == source.location:
+        message = f"{name!r} cannot replace itself: dataset.restore() makes it what it was"
+        raise ValidationError("clone", [Violation("name", message)])
+    if target is not None and location is not None and location != target.location:
+        message = f"{name!r} stays where it is, {target.location}: leave the location out to replace it"
+        raise ValidationError("clone", [Violation("location", message)])
+    place = lake.new_location(name, location) if target is None else target.location
+    with _files_at(place, source.location, files, shallow) as (paths, vectors):
+        brought = _Brought(source, snapshot, files, paths, vectors, shallow)
+        if target is not None:
+            return _replace(lake, target, brought, properties)
+        metadata = brought.metadata(str(uuid.uuid4()), name, properties)
+        protocol = raised_protocol(snapshot.protocol, needed_features(snapshot.schema, metadata.configuration))
+        actions = [protocol, metadata, *brought.actions()]
+        draft = Draft(0, -1, actions, brought.description(None), brought.row_groups, inherited=brought.inherited)
+        return lake.create_from(name, draft, place)[0]
+
+
+def _existing(lake: "Lake", name: str) -> Dataset | None:
+    try:
+        return lake.dataset(name)
+    except DatasetNotFoundError:
+        return None
+
+
+def _refuse_converted(source: Dataset, snapshot: Snapshot, files: Any) -> None:
+    metadata = snapshot.state.metadata
+    groups = snapshot.file_groups_as(metadata.schema, metadata.physical, files)
+    if not all(group.native for group in groups):
+        raise LakelogError(
+            f"version {snapshot.version} of {source.name!r} has files from before a column became text, which only its "
+            "own history can read: optimize() the source, which writes them again, and clone it then"
+        )
+
+
+def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Mapping[str, str] | None) -> Dataset:
+    now = target.snapshot()
+    leaving = now.files()
+    metadata = brought.metadata(now.metadata.id, now.metadata.name, properties)
+    needed = needed_features(brought.snapshot.schema, metadata.configuration)
+    protocol = raised_protocol(now.protocol, needed | supported_features(brought.snapshot.protocol))
+    actions: list[Any] = [metadata, *brought.actions()]
+    if protocol is not now.protocol:
+        actions.append(protocol)
+    if leaving.num_rows:
+        actions.append(RemoveFiles(leaving.select(_REMOVED)))
+    description = brought.description(leaving)
+    prepared = Prepared(
+        table_id=target.id,
+        base_version=now.version,
+        draft_for=lambda expected: Draft(
+            target.id, expected, actions, description, brought.row_groups, inherited=brought.inherited
+        ),
+        reads=Reads(everything=True),
+    )
+    commit_with_retries(lake.committer, [prepared])
+    return target
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """What a clone takes over of its source."""
+
+    source: Dataset
+    snapshot: Snapshot
+    files: Any
+    paths: Mapping[str, str]
+    """Of the files, by the paths that the source has for them."""
+    vectors: Mapping[str, str]
+    """Deletion vectors as the clone names them, by the paths that the source has for their files."""
+    shallow: bool
+
+    def metadata(self, metadata_id: str, name: str | None, properties: Mapping[str, str] | None) -> Metadata:
+        configuration = {**self.snapshot.metadata.configuration, **(properties or {})}
+        for key in _OF_THE_SOURCE:
+            configuration.pop(key, None)
+        return replace(
+            self.snapshot.metadata, id=metadata_id, name=name, configuration=configuration, created_time=now_ms()
+        )
+
+    def actions(self) -> list[Any]:
+        actions: list[Any] = []
+        if self.files.num_rows:
+            actions.append(AddFiles(self._adds()))
+        configuration = self.snapshot.domain(_CLUSTERING)
+        if configuration is not None:
+            actions.append(DomainMetadata(domain=_CLUSTERING, configuration=configuration, removed=False))
+        return actions
+
+    def _adds(self) -> Any:
+        adds = added_again(self.files)
+        old = adds.column("path").to_pylist()
+        changed = {
+            "path": pa.array([self.paths[path] for path in old], pa.string()),
+            "deletion_vector": pa.array([self.vectors.get(path) for path in old], pa.string()),
+            # Rows are numbered by each table for itself.
+            "base_row_id": pa.nulls(len(old), pa.int64()),
+            "default_row_commit_version": pa.nulls(len(old), pa.int64()),
+        }
+        for name, values in changed.items():
+            adds = adds.set_column(adds.column_names.index(name), name, values)
+        return adds
+
+    @property
+    def row_groups(self) -> Any:
+        groups = row_groups_of(self.snapshot, self.files)
+        paths = pa.array([self.paths[path] for path in groups.column("path").to_pylist()], pa.string())
+        return groups.set_column(groups.column_names.index("path"), "path", paths)
+
+    @property
+    def inherited(self) -> Inherited:
+        unsure = inherited_from(self.snapshot, self.files).unsure
+        return Inherited(unsure=frozenset(self.paths[path] for path in unsure), outside=True)
+
+    def description(self, leaving: Any) -> Description:
+        size = pc.sum(self.files.column("size")).as_py() or 0
+        metrics = {
+            "sourceTableSize": size,
+            "sourceNumOfFiles": self.files.num_rows,
+            "numRemovedFiles": 0 if leaving is None else leaving.num_rows,
+            "removedFilesSize": 0 if leaving is None else pc.sum(leaving.column("size")).as_py() or 0,
+            "numCopiedFiles": 0 if self.shallow else self.files.num_rows,
+            "copiedFilesSize": 0 if self.shallow else size,
+        }
+        return Description(
+            operation="CLONE",
+            operation_parameters={
+                "source": self.source.name,
+                "sourceVersion": self.snapshot.version,
+                "isShallow": self.shallow,
+            },
+            extra={"operationMetrics": {name: str(value) for name, value in metrics.items()}, "isBlindAppend": False},
+        )
+
+
+@contextmanager
+def _files_at(
+    place: str, location: str, files: Any, shallow: bool
+) -> Iterator[tuple[Mapping[str, str], Mapping[str, str]]]:
+    """How the clone names files and deletion vectors, which are copied if need be, and go if there is no clone."""
+    paths = files.column("path").to_pylist()
+    found = {path: vector for path, vector in zip(paths, vectors_of(files, root_uri(location)), strict=True) if vector}
+    if shallow:
+        yield (
+            {path: uri_of(location, path) for path in paths},
+            {path: _elsewhere(each.vector, each.place) for path, each in found.items()},
+        )
+        return
+    if "://" in place:
+        raise LakelogError(f"files can be copied to local directories only so far, not to {place}")
+    directory = write_directory()
+    copies = {path: _copied_path(path, number, directory) for number, path in enumerate(paths)}
+    moves = {uri_of(location, path): copies[path] for path in paths}
+    for each in found.values():
+        if (uri := each.place) is not None:
+            moves.setdefault(uri, f"{directory}/{uri.rpartition('/')[2]}")
+    vectors = {
+        path: _elsewhere(each.vector, each.place and f"{root_uri(place)}/{moves[each.place]}")
+        for path, each in found.items()
+    }
+    try:
+        storage = Storage()
+        in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items())
+        yield copies, vectors
+    except CommitOutcomeUnknown:
+        raise
+    except Exception:
+        shutil.rmtree(Path(place, unquote(directory)), ignore_errors=True)
+        raise
+
+
+def _copied_path(path: str, number: int, directory: str) -> str:
+    """In a directory of this clone's own, below which partitions stay what they are."""
+    if is_absolute(path):
+        return f"{directory}/{number}-{path.rpartition('/')[2]}"
+    first, slash, rest = path.partition("/")
+    return f"{directory}/{rest if slash and first.startswith(f'{WRITE}=') else path}"
+
+
+def _elsewhere(vector: DeletionVector, uri: str | None) -> str:
+    """A deletion vector by where it lies."""
+    if uri is None:
+        return vector.to_json()
+    return replace(vector, storage_type="p", path_or_inline_dv=uri).to_json()
+
+
+def _copy(storage: Storage, uri: str, target: Path) -> None:
+    system, path = storage.at(uri)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with system.open_input_stream(path) as source, target.open("xb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+    except FileNotFoundError as error:
+        raise LakelogError(f"{uri} is gone, so that the table cannot be copied: nothing was changed") from error

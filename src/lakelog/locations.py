@@ -1,0 +1,54 @@
+"""Where a lake and its datasets live."""
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from lakelog.errors import ConfigurationError
+
+_DIRECTORY = 200
+"""Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
+
+
+def root_directory(url: str, root: str | os.PathLike[str] | None, *, create: bool) -> str | None:
+    """Where new datasets of a catalog live, made if need be; None if nothing says it. Raises ``ConfigurationError``."""
+    if root is None:
+        if url.startswith("postgres"):
+            return None
+        root = Path(unquote(url.partition(":///")[2]) or ".").parent
+    place = absolute(os.fspath(root))
+    if create and "://" not in place:
+        try:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"cannot create the root directory {place}: {error.strerror}") from error
+        if not os.access(place, os.W_OK):
+            raise ConfigurationError(f"the root directory {place} is not writable")
+    return place
+
+
+def absolute(location: str) -> str:
+    """A path or URI in the one form that the catalog has. Raises ``ConfigurationError``."""
+    if not location:
+        raise ConfigurationError("a location is a path or a URI, not an empty text")
+    if location.startswith("file://"):
+        location = unquote(urlsplit(location).path)
+    if "://" in location:
+        return location.rstrip("/")
+    return str(Path(os.path.normpath(location)).absolute())
+
+
+def real(location: str) -> str:
+    """A location that exists, by its one name."""
+    place = absolute(location)
+    return place if "://" in place else str(Path(place).resolve())
+
+
+def directory_of(name: str) -> str:
+    """The directory of a dataset: its name, escaped, and cut where a file system could not hold it."""
+    escaped = quote(name, safe=" -_.")
+    if len(escaped) <= _DIRECTORY:
+        return escaped
+    digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{escaped[:_DIRECTORY].rpartition('%')[0] or escaped[:_DIRECTORY]}-{digest}"
