@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
+from lakelog.log.definition import definition
 from lakelog.log.draft import Description
 from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write
 from lakelog.log.properties import drop_constraint, set_properties, unset_properties
@@ -207,8 +208,6 @@ class Dataset:
     ) -> CommitResult:
         """Makes another, empty table of it, in one commit: columns, partitioning and properties are replaced. Older
         versions stay as they were."""
-        from lakelog.lake import definition
-
         snapshot = self.snapshot()
         mapping = {key: value for key, value in snapshot.metadata.configuration.items() if key.startswith(_LASTING)}
         protocol, metadata = definition(

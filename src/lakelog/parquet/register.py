@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
-from lakelog.lake import Lake, check_definition, configured, described
+from lakelog.lake import Lake
+from lakelog.log.definition import check_definition, configured, described
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import AddFiles
 from lakelog.log.state import TableMetadata

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
-from lakelog.lake import Lake, definition
+from lakelog.lake import Lake
 from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.definition import definition
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles

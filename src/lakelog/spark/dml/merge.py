@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.change_feed import CHANGE_TYPE
+from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import WritePlan, plan_write
 from lakelog.log.pruning.predicate import Everything
@@ -38,7 +38,7 @@ from lakelog.spark.dml.joined import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total, unchanged
+from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total, unchanged
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
@@ -141,7 +141,7 @@ class _Outcome:
             removed=touched,
             rows=_union(self._parts),
             # Files that are only added tell by themselves that their rows are new.
-            changes=_union(self._feed) if touched.num_rows and has_feed(join.snapshot) else None,
+            changes=_union(self._feed) if touched.num_rows and is_kept(join.snapshot.state.metadata) else None,
             plan=self._plan,
             metrics=lambda written: self._metrics(touched, written),
         )

@@ -27,8 +27,6 @@ from lakelog.spark.stage import Stage, Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FEED = "delta.enableChangeDataFeed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeResult:
@@ -158,11 +156,6 @@ def unchanged(snapshot: Snapshot) -> WritePlan:
         incoming=metadata.schema,
         physical=metadata.physical,
     )
-
-
-def has_feed(snapshot: Snapshot) -> bool:
-    """Whether the table keeps what changed, row by row."""
-    return snapshot.metadata.configuration.get(_FEED, "").lower() == "true"
 
 
 def refuse_append_only(dataset: Dataset, snapshot: Snapshot, verb: str) -> None:

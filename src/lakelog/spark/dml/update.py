@@ -7,13 +7,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
-from lakelog.log.change_feed import CHANGE_TYPE
+from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, assigned
 from lakelog.spark.dml.matched import matched_files
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total
+from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
@@ -61,7 +61,7 @@ def prepare_update(
         # Generated columns follow those that they are made of, unless somebody says what they are.
         following = metadata.rules.generated.keys() - new.keys()
         rows = filled(rows, metadata, following)
-        if has_feed(snapshot):
+        if is_kept(snapshot.state.metadata):
             after = before.where(is_match).select(*[new.get(name, column).alias(name) for name, column in old.items()])
             told = before.where(is_match).withColumn(CHANGE_TYPE, F.lit("update_preimage"))
             changes = told.union(filled(after, metadata, following).withColumn(CHANGE_TYPE, F.lit("update_postimage")))
