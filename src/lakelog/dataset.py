@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakelog.lake import Lake
     from lakelog.log.state import Head
     from lakelog.mirror.status import MirrorStatus
+    from lakelog.upkeep.expiry import ExpiryReport
+    from lakelog.upkeep.vacuum import VacuumReport
 
 
 class Dataset:
@@ -52,7 +54,7 @@ class Dataset:
 
     @property
     def first_version(self) -> int:
-        """The oldest version: 0, unless the table was imported from a Delta log that no longer had it."""
+        """The oldest version: 0, unless older ones have expired here or in the Delta log that was imported."""
         with self._committer.catalog.session() as session:
             return self._first(session)[0]
 
@@ -175,6 +177,31 @@ class Dataset:
         """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
         return self._lake.mirror.status(self.id)
 
+    def vacuum(
+        self, retention_hours: float | None = None, *, dry_run: bool = False, force: bool = False
+    ) -> "VacuumReport":
+        """Deletes files that no version needs which was current in the last ``retention_hours``, and old orphans.
+
+        Orphans are files of writes that failed. By default 168 hours, or what the table's property
+        ``delta.deletedFileRetentionDuration`` says; fewer are refused without ``force``. Files of writes in flight
+        stay. Older versions whose files are gone can no longer be read; their history stays.
+        """
+        from lakelog.upkeep.vacuum import vacuum
+
+        return vacuum(self._lake, self, retention_hours, dry_run=dry_run, force=force)
+
+    def expire_versions(
+        self, older_than: datetime | str | int | None = None, keep_last: int | None = None, *, dry_run: bool = False
+    ) -> "ExpiryReport":
+        """Forgets versions for good, with everything that only they need. The others read exactly as before.
+
+        What stays are the versions that were current at ``older_than`` or later, and the last ``keep_last``; the head
+        always does. Deletes no file: a vacuum does that.
+        """
+        from lakelog.upkeep.expiry import expire_versions
+
+        return expire_versions(self._lake, self, older_than, keep_last, dry_run=dry_run)
+
     def version_of(self, frame: Any) -> int | None:
         """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
         from lakelog.spark.read import version_of
@@ -252,8 +279,9 @@ class Dataset:
         if rows:
             return min(int(rows[0][0]), head.version)
         first, committed_at = self._first(session)
+        missing = "did not exist" if first == 0 else "has no version that was current"
         raise VersionNotFoundError(
-            f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
+            f"dataset {head.name!r} {missing} at {moment(milliseconds).isoformat()}: "
             f"its version {first} was committed at {moment(committed_at).isoformat()}"
         )
 

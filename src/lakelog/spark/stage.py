@@ -12,6 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.commit import Committer
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
@@ -23,6 +24,7 @@ from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
 from lakelog.spark.harvest import harvest_in_spark
 from lakelog.spark.options import WriteOptions
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,8 +56,14 @@ class Stage:
     """A write's own directory. What is in it is nobody's until the commit, and goes if there was none."""
 
     def __init__(
-        self, target: Target, frame: "DataFrame", options: WriteOptions, kept: "DataFrame | None" = None
+        self,
+        committer: Committer,
+        target: Target,
+        frame: "DataFrame",
+        options: WriteOptions,
+        kept: "DataFrame | None" = None,
     ) -> None:
+        self._committer = committer
         self._target = target
         self._frame = frame
         self._kept = kept
@@ -65,13 +73,17 @@ class Stage:
         self._check_target()
 
     def __enter__(self) -> "Stage":
+        register_write(self._committer, self._target.location, self._directory)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         # Once the files are whole, only our own word that nothing was committed lets them go.
         failed = isinstance(error, LakelogError if self._written else Exception)
-        if failed and not isinstance(error, CommitOutcomeUnknown):
+        failed = failed and not isinstance(error, CommitOutcomeUnknown)
+        if failed:
             shutil.rmtree(Path(self._target.location) / self._directory, ignore_errors=True)
+        if error is None or failed:
+            end_write(self._committer, self._directory)
 
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""

@@ -154,7 +154,7 @@ def _create(
         metadata=described,
         columns=project(list(arriving), list(described.schema)),
     )
-    with Stage(target, frame, options) as stage:
+    with Stage(lake.committer, target, frame, options) as stage:
         return commit_new(lake, name, defined, target.location, stage.write(), options)
 
 
@@ -186,7 +186,7 @@ def _write(lake: Lake, dataset: Dataset, frame: "DataFrame", plan: WritePlan, op
     kept = None
     if rewritten is not None and rewritten.num_rows:
         kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
-    with Stage(target, frame, options, kept) as stage:
+    with Stage(lake.committer, target, frame, options, kept) as stage:
         return commit_change(lake, dataset, change, stage.write(), options)
 
 
