@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lakelog import Lake
+from lakelog.log.state import Head
 from lakelog.mirror.lines import delta_json, read_rows
 from lakelog.schema import from_bytes, from_delta_json
 from lakelog.schema.mapping import is_mapped
+from lakelog.upkeep.check_catalog import catalog_findings
 from tests.fixtures.lakes import COLUMNS, VIEWS, qualified
 
 Row = dict[str, Any]
@@ -45,10 +47,7 @@ def check_invariants(lake: Lake) -> None:
         log = {name: groups.get(head["table_id"], []) for name, groups in logs.items()}
         _check_versions(head, log)
         _check_live_files(log)
-        _check_counts(log)
         _check_schemas(head, log)
-        _check_progress(log)
-        _check_parts(log)
 
 
 def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
@@ -59,14 +58,19 @@ def _read(lake: Lake) -> tuple[set[int], dict[str, list[Row]]]:
     transaction = catalog.begin(tables, str(uuid.uuid4()), lake.committer.timeout)
     found: dict[str, list[Row]] = {}
     try:
-        for table in sorted(tables):
-            transaction.fetch(catalog.queries["lock_head"], {"table_id": table, "expected": None})
+        heads = [
+            Head(*row[: len(Head._fields)])
+            for table in sorted(tables)
+            for row in transaction.fetch(catalog.queries["lock_head"], {"table_id": table, "expected": None})
+        ]
         # The tables themselves come last: no row can belong to a table that is not there by then.
         for name in (*_LOG, "dl_mirror_status", "dl_tables", *VIEWS):
             columns = [column for column in (COLUMNS | VIEWS)[name] if column not in _MOMENTS]
             selected = ", ".join(f'"{column}"' for column in columns)
             rows = transaction.fetch(f"SELECT {selected} FROM {qualified(lake, name)}", {})
             found[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+        for head in heads:
+            assert catalog_findings(transaction, catalog.queries, head) == []
     finally:
         transaction.rollback()
     return set(tables), found
@@ -160,18 +164,6 @@ def _check_live_files(log: dict[str, list[Row]]) -> None:
     assert seen == {(row["version"], row["path"]): row["removed_version"] for row in log["dl_add_files"]}
 
 
-def _check_counts(log: dict[str, list[Row]]) -> None:
-    """A file's row count is the sum over its row groups, and what its statistics say."""
-    groups = _grouped(log["row_groups"], ("version", "ordinal"), "row_count")
-    for file in log["dl_add_files"]:
-        counts = {file["row_count"]} - {None}
-        if (file["version"], file["ordinal"]) in groups:
-            counts.add(sum(groups[file["version"], file["ordinal"]]))
-        if file["stats"] and "numRecords" in (stats := json.loads(file["stats"])):
-            counts.add(stats["numRecords"])
-        assert len(counts) <= 1, f"{file['path']!r} has {counts} rows"
-
-
 def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
     """Every file's schema is the one in force when it was first added, and the head knows the latest metadata."""
     schemas = {row["version"]: row["introduced_by"] for row in log["schema_versions"]}
@@ -200,25 +192,6 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
             assert file["schema_version"] in schemas
             continue
         assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
-
-
-def _check_progress(log: dict[str, list[Row]]) -> None:
-    for app, steps in _grouped(log["dl_txn_actions"], "app_id", ("version", "app_version")).items():
-        progress = [step for _, step in sorted(steps)]
-        assert all(a < b for a, b in itertools.pairwise(progress)), f"{app!r} went back: {progress}"
-
-
-def _check_parts(log: dict[str, list[Row]]) -> None:
-    """Row groups, partition values and bounds belong to files, and partition values are those of the action."""
-    files = {(row["version"], row["ordinal"]): row for row in log["dl_add_files"]}
-    for name in _PARTS:
-        strays = {(row["version"], row["ordinal"]) for row in log[name]} - files.keys()
-        assert not strays, f"{name} has rows of files that do not exist: {sorted(strays)[:5]}"
-    values: dict[Key, dict[str, Any]] = defaultdict(dict)
-    for row in log["partitions"]:
-        values[row["version"], row["ordinal"]][row["key"]] = row["value"]
-    for key, file in files.items():
-        assert values[key] == json.loads(file["partition_values"]), f"partition values of {file['path']!r}"
 
 
 def _check_tables(catalog: dict[str, list[Row]]) -> None:

@@ -39,6 +39,7 @@ from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
+    from lakelog.upkeep.findings import CheckReport
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -307,6 +308,17 @@ class Lake:
         """Makes a dataset and its name go away. Its rows stay as a tombstone; no file is deleted."""
         table_id = self._head(name).table_id
         self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
+
+    def check(self, name: str, repair: bool = False, *, deep: bool = False) -> "CheckReport":
+        """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
+
+        Files must exist with their exact sizes; with ``deep`` also their footers are read, for rows and columns. With
+        ``repair``, what follows from the log is mended: the index of removed files, lost files of the mirror, leases
+        of writes that died. Data that is missing is reported, with the versions that need it.
+        """
+        from lakelog.upkeep.check import check
+
+        return check(self, name, repair=repair, deep=deep)
 
     def txn_version(self, table: str, app_id: str) -> int | None:
         """The last version that an application recorded with its writes, or None."""

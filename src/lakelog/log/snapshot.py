@@ -99,10 +99,16 @@ class Snapshot:
     def protocol(self) -> Protocol:
         return self.state.protocol
 
-    def files(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
-        """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``."""
+    def files(
+        self, where: str | Predicate | None = None, columns: Sequence[str] | None = None, *, whole: bool = True
+    ) -> Any:
+        """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``.
+
+        Raises ``VersionNotFoundError`` if a vacuum has deleted files of this version, unless ``whole`` is false: then
+        they are listed, although they cannot be read.
+        """
         schema = _selected(FILE_SCHEMA, columns)
-        return self._fetch("live_files", "kept_files", schema, self._plan(where))
+        return self._fetch("live_files", "kept_files", schema, self._plan(where), whole=whole)
 
     def file_groups(self, where: str | Predicate | None = None) -> list[FileGroup]:
         """The same files by how they are to be read, since they may have been written under other schemas."""
@@ -133,7 +139,7 @@ class Snapshot:
     def _plan(self, where: str | Predicate | None) -> Plan:
         return Everything() if where is None else search_plan(self._committer, self.state, [where])
 
-    def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan) -> Any:
+    def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan, *, whole: bool = True) -> Any:
         if isinstance(plan, Nothing):
             return schema.empty_table()
         catalog = self._committer.catalog
@@ -144,7 +150,7 @@ class Snapshot:
             if isinstance(plan, Everything):
                 statement = queries.fill(all_rows, columns=columns)
                 found = session.fetch_arrow(statement, parameters, schema, large=True)
-                check_whole(session, queries, self._head, self.version)
+                _check_kept(session, queries, self._head, self.version, whole=whole)
                 return found
             keys = KeyQuery(queries, plan)
             if "oldest_live" in queries:
@@ -152,12 +158,12 @@ class Snapshot:
                 parameters["oldest"] = self._oldest_live[0] or 0
             statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)
             found = session.fetch_arrow(statement, parameters | keys.parameters, schema)
-            check_whole(session, queries, self._head, self.version)
+            _check_kept(session, queries, self._head, self.version, whole=whole)
             return found
 
 
-def check_whole(session: Session, queries: Queries, head: Head, version: int) -> None:
-    """Raises ``VersionNotFoundError`` unless all data of a version is there.
+def _check_kept(session: Session, queries: Queries, head: Head, version: int, *, whole: bool) -> None:
+    """Raises ``VersionNotFoundError`` unless a version is there, and with ``whole`` all data of it.
 
     Asked after its files were read: an expiry that came before would have taken some of them away.
     """
@@ -167,7 +173,7 @@ def check_whole(session: Session, queries: Queries, head: Head, version: int) ->
             f"version {version} of dataset {head.name!r} has expired: dataset.first_version is the oldest one left"
         )
     _, oldest, vacuumed_at = rows[0]
-    if oldest is not None and version < oldest:
+    if whole and oldest is not None and version < oldest:
         raise VersionNotFoundError(
             f"version {version} of dataset {head.name!r} is not whole: a vacuum at {moment(vacuumed_at).isoformat()} "
             f"deleted files of it. Its schema and history are still known; rows can be read from version {oldest} on"

@@ -111,7 +111,7 @@ class Checkpoints:
             )
             txns = session.fetch(catalog.queries["latest_txns"], key)
             domains = session.fetch(catalog.queries["latest_domains"], key)
-        files = snapshot.files()
+        files = snapshot.files(whole=False)
         return CheckpointContent(
             version=version,
             protocol=snapshot.protocol,
