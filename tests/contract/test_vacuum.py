@@ -1,14 +1,17 @@
 """Vacuum: what goes, what stays whatever happens, and what can be read afterwards."""
 
 import os
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakelog import Dataset, Lake, LakelogError, ValidationError, VersionNotFoundError
+from lakelog import Dataset, Lake, LakelogError, LakelogTimeoutError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DeletionVector, Metadata, Protocol, RemoveFile
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
@@ -332,6 +335,45 @@ def test_files_that_were_there_before_a_table_was_made_of_others_stay(lake: Lake
     settle()
     assert raw.vacuum().paths == (f"{WRITE}/part-0.parquet",)
     assert (tmp_path / "raw" / "2025-a.parquet").exists()
+
+
+@pytest.mark.parametrize("engine", ["Lakelog", "Other"])
+def test_a_table_whose_log_has_more_commits_than_the_catalog_is_refused(lake: Lake, later: None, engine: str) -> None:
+    events = rewritten(lake)
+    put(events, f"{WRITE}/of-a-lost-commit.parquet")
+    mark = '"lakelog":"1",' if engine == "Lakelog" else ""
+    lost = f'{{"commitInfo":{{"operation":"WRITE",{mark}"engineInfo":"{engine}"}}}}\n'
+    put(events, f"_delta_log/{4:020}.json", lost)
+    before = there(events)
+    with pytest.raises(LakelogError, match="may have commits that the catalog does not have"):
+        events.vacuum()
+    assert there(events) == before
+
+
+def test_a_write_waits_to_register_and_does_not_wait_to_take_that_back(
+    lake: Lake, connect: Callable[..., Lake], backend: str
+) -> None:
+    events = rewritten(lake)
+    register_write(lake.committer, events.location, WRITE)
+    impatient = connect(timeout=0.3)
+    holder = lake.committer.catalog.begin([events.id], "holder", 10)
+    try:
+        lake.committer.lock(holder, events.id, None)
+        before = time.monotonic()
+        # On PostgreSQL a table's lock concerns only its commits.
+        with nullcontext() if backend == "postgres" else pytest.raises(LakelogTimeoutError):
+            _in_thread(lambda: register_write(impatient.committer, events.location, "__w=other="))
+        _in_thread(lambda: end_write(impatient.committer, WRITE))
+        assert time.monotonic() - before < 5
+    finally:
+        holder.rollback()
+    found = [row["directory"] for row in rows(lake, "dl_writes")]
+    assert found == (["__w=other="] if backend == "postgres" else [WRITE])
+
+
+def _in_thread(do: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(do).result(30)
 
 
 # How it is asked for

@@ -8,6 +8,9 @@ from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
 from lakelog.errors import LakelogError
 from lakelog.log.state import Head
+from lakelog.mirror.names import version_of
+from lakelog.mirror.status import BEHIND, OFF, STOPPED
+from lakelog.mirror.storage import log_store
 from lakelog.upkeep.places import Places, key_of
 
 if TYPE_CHECKING:
@@ -56,6 +59,28 @@ def refuse_overlap(lake: "Lake", dataset: "Dataset", places: Places) -> None:
                 f"{dataset.location} and {other}, which belongs to another dataset, are the same place by a symbolic "
                 "link, so that it is unclear whose files are there: nothing was deleted"
             )
+
+
+def refuse_unknown_commits(lake: "Lake", dataset: "Dataset") -> None:
+    """Raises ``LakelogError`` if the table's log has commits that the catalog lacks.
+
+    That is so after a backup was restored, or when another engine has written to the table. Their files would look
+    like orphans.
+    """
+    status = lake.mirror.status(dataset.id)
+    if status.state == OFF:
+        return
+    try:
+        commits = [version_of(file.name) or 0 for file in log_store(dataset.location).files()]
+    except OSError as error:
+        raise LakelogError(f"nothing was deleted: the log of {dataset.name!r} cannot be looked at: {error}") from error
+    # The head last: what it is now was published after that.
+    if status.state in (STOPPED, BEHIND) or max(commits, default=0) > dataset.version:
+        raise LakelogError(
+            f"nothing was deleted: _delta_log of {dataset.name!r} may have commits that the catalog does not have "
+            f"({status.error or 'it is ahead of it'}), and their files would look like orphans. Take them over with "
+            "dataset.adopt(), or move them away with dataset.mirror(set_aside=True)"
+        )
 
 
 def _places(places: Places, path: str, vector: str | None) -> list[str]:

@@ -20,7 +20,7 @@ from lakelog.catalog.base import OutcomeUnknown, now_ms
 from lakelog.errors import DatabaseError
 from lakelog.log.state import Head
 from lakelog.upkeep.listing import Listing, judged_as, list_files
-from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap
+from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap, refuse_unknown_commits
 from lakelog.upkeep.places import Places, key_of
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
 from lakelog.upkeep.writes import end_expired_writes, registered_writes
@@ -101,6 +101,7 @@ class _Vacuum:
         self._before = self._started - keep
         self._places = Places(dataset.location)
         refuse_overlap(lake, dataset, self._places)
+        refuse_unknown_commits(lake, dataset)
 
     def run(self, *, dry_run: bool) -> VacuumReport:
         listing = list_files(self._places.root)
