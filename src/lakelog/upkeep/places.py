@@ -3,7 +3,6 @@
 import os
 import re
 import unicodedata
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 from lakelog.actions import DeletionVector
@@ -56,4 +55,4 @@ class Places:
             known = self._directories[directory] = os.path.realpath(directory)
         real = f"{known}/{name}"
         # A file that is a link itself is rare, and lies below the root only if somebody put it there.
-        return os.path.realpath(real) if Path(real).is_symlink() else real
+        return os.path.realpath(real) if os.path.islink(real) else real  # noqa: PTH114 - for each file
