@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.optimize import OptimizeResult
+    from lakelog.upkeep.expiry import ExpiryReport
+    from lakelog.upkeep.vacuum import VacuumReport
 
 _LASTING = ("delta.columnMapping.", "lakelog.mirror")
 """Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
@@ -50,7 +52,7 @@ class Dataset:
 
     def __init__(self, lake: "Lake", head: "Head") -> None:
         self._lake = lake
-        self._committer = lake.committer
+        self.committer = lake.committer
         self.id = head.table_id
         self.name = head.name
         self.location = head.location
@@ -61,37 +63,37 @@ class Dataset:
     @property
     def version(self) -> int:
         """The head now."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             # A commit that builds on this version will need what it is.
-            return self._committer.states.of_head(session, head).version
+            return self.committer.states.of_head(session, head).version
 
     @property
     def first_version(self) -> int:
-        """The oldest version: 0, unless the table was imported from a Delta log that no longer had it."""
-        with self._committer.catalog.session() as session:
+        """The oldest version: 0, unless older ones have expired here or in the Delta log that was imported."""
+        with self.committer.catalog.session() as session:
             return self._first(session)[0]
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table at its head, at a version, or as it was at a time."""
         if version is not None and timestamp is not None:
             raise ValidationError("snapshot", [Violation("version", "give a version or a timestamp, not both")])
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             if timestamp is not None:
                 version = self._version_at(session, milliseconds_of(timestamp), head)
             if version is not None:
                 self._check(session, version, head)
             if version is None or version == head.version:
-                return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
-            return Snapshot(self._committer, head, self._committer.states.load(session, self.id, version))
+                return Snapshot(self.committer, head, self.committer.states.of_head(session, head))
+            return Snapshot(self.committer, head, self.committer.states.load(session, self.id, version))
 
     def history(self, limit: int | None = None) -> list[Commit]:
         """The commits, newest first."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             rows = session.fetch(
-                self._committer.catalog.queries["history"],
+                self.committer.catalog.queries["history"],
                 {
                     "table_id": self.id,
                     "first": 0,
@@ -103,15 +105,15 @@ class Dataset:
 
     def changes(self, from_version: int, to_version: int | None = None) -> Changes:
         """What the commits from one version to another did, both included."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             last = head.version if to_version is None else to_version
             self._check(session, from_version, head)
             self._check(session, last, head)
         if from_version > last:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
-        return read_changes(self._committer, self.id, from_version, last)
+        return read_changes(self.committer, self.id, from_version, last)
 
     def scan(
         self,
@@ -163,9 +165,9 @@ class Dataset:
 
     def schema_history(self) -> list[SchemaVersion]:
         """The schemas that the table has had, newest first, with what changed and by which commit."""
-        with self._committer.catalog.session() as session:
-            self._committer.head(session, self.id)
-            rows = session.fetch(self._committer.catalog.queries["schema_history"], {"table_id": self.id})
+        with self.committer.catalog.session() as session:
+            self.committer.head(session, self.id)
+            rows = session.fetch(self.committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
 
     def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
@@ -191,6 +193,31 @@ class Dataset:
         """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
         return self._lake.mirror.status(self.id)
 
+    def vacuum(
+        self, retention_hours: float | None = None, *, dry_run: bool = False, force: bool = False
+    ) -> "VacuumReport":
+        """Deletes files that no version needs which was current in the last ``retention_hours``, and old orphans.
+
+        Orphans are files of writes that failed. By default 168 hours, or what the table's property
+        ``delta.deletedFileRetentionDuration`` says; fewer are refused without ``force``. Files of writes in flight
+        stay. Older versions whose files are gone can no longer be read; their history stays.
+        """
+        from lakelog.upkeep.vacuum import vacuum
+
+        return vacuum(self._lake, self, retention_hours, dry_run=dry_run, force=force)
+
+    def expire_versions(
+        self, older_than: datetime | str | int | None = None, keep_last: int | None = None, *, dry_run: bool = False
+    ) -> "ExpiryReport":
+        """Forgets versions for good, with everything that only they need. The others read exactly as before.
+
+        What stays are the versions that were current at ``older_than`` or later, and the last ``keep_last``; the head
+        always does. Deletes no file: a vacuum does that.
+        """
+        from lakelog.upkeep.expiry import expire_versions
+
+        return expire_versions(self._lake, self, older_than, keep_last, dry_run=dry_run)
+
     def version_of(self, frame: Any) -> int | None:
         """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
         from lakelog.spark.read import version_of
@@ -215,7 +242,7 @@ class Dataset:
         )
         parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
         said = Description(operation=operation, operation_parameters=parameters, extra={})
-        return replace_table(snapshot, self._committer, protocol, metadata, said)
+        return replace_table(snapshot, self.committer, protocol, metadata, said)
 
     def delete(
         self,
@@ -316,7 +343,7 @@ class Dataset:
         old = self.snapshot(version, timestamp)
         at = None if timestamp is None else moment(milliseconds_of(timestamp)).isoformat()
         return restore(
-            self._committer,
+            self.committer,
             self.location,
             old,
             self.snapshot(),
@@ -387,7 +414,7 @@ class Dataset:
         """
         from lakelog.spark.new_rules import add_constraint
 
-        return add_constraint(self, self._committer, name, expression, retries, spark)
+        return add_constraint(self, self.committer, name, expression, retries, spark)
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> CommitResult | None:
         """Drops a CHECK constraint; case makes no difference. With ``if_exists``, one that is not there is no error."""
@@ -438,7 +465,7 @@ class Dataset:
         self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]
     ) -> CommitResult | None:
         """One commit, or None if there is nothing to change."""
-        return alter(self._committer, self.id, operation, parameters, change)
+        return alter(self.committer, self.id, operation, parameters, change)
 
     def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):
@@ -453,20 +480,19 @@ class Dataset:
 
     def _version_at(self, session: "Session", milliseconds: int, head: "Head") -> int:
         key = {"table_id": self.id, "time": milliseconds}
-        rows = session.fetch(self._committer.catalog.queries["version_at_time"], key)
+        rows = session.fetch(self.committer.catalog.queries["version_at_time"], key)
         if rows:
             return min(int(rows[0][0]), head.version)
         first, committed_at = self._first(session)
+        missing = "did not exist" if first == 0 else "has no version that was current"
         raise VersionNotFoundError(
-            f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
+            f"dataset {head.name!r} {missing} at {moment(milliseconds).isoformat()}: "
             f"its version {first} was committed at {moment(committed_at).isoformat()}"
         )
 
     def _first(self, session: "Session") -> tuple[int, int]:
         """The oldest version, and when it was committed."""
-        version, committed_at = session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[
-            0
-        ]
+        version, committed_at = session.fetch(self.committer.catalog.queries["first_version"], {"table_id": self.id})[0]
         return int(version), int(committed_at)
 
 

@@ -25,7 +25,7 @@ from lakelog.errors import (
 )
 from lakelog.locations import absolute, directory_of, real, root_directory
 from lakelog.log.commit import CommitResult, Committer, Conflict
-from lakelog.log.definition import definition
+from lakelog.log.definition import check_definition, definition
 from lakelog.log.draft import Description, Draft
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.paths import LOG_DIRECTORY
@@ -38,6 +38,7 @@ from lakelog.telemetry import CommitRecord, observe_pool
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
     from lakelog.spark.transaction import LakeTransaction
+    from lakelog.upkeep.findings import CheckReport
 
 
 def connect(
@@ -371,6 +372,17 @@ class Lake:
         """Makes a dataset and its name go away. Its rows stay as a tombstone; no file is deleted."""
         table_id = self._head(name).table_id
         self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
+
+    def check(self, name: str, repair: bool = False, *, deep: bool = False) -> "CheckReport":
+        """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
+
+        Files must exist with their exact sizes; with ``deep`` also their footers are read, for rows and columns. With
+        ``repair``, what follows from the log is mended: the index of removed files, lost files of the mirror, leases
+        of writes that died. Data that is missing is reported, with the versions that need it.
+        """
+        from lakelog.upkeep.check import check
+
+        return check(self, name, repair=repair, deep=deep)
 
     def txn_version(self, table: str, app_id: str) -> int | None:
         """The last version that an application recorded with its writes, or None."""

@@ -110,9 +110,10 @@ class SchemaVersion:
     schema: Any
     introduced_by: int
     """The table's version that brought it."""
-    timestamp: datetime
-    operation: str
-    commit_id: str
+    timestamp: datetime | None
+    """None, as what follows, if that version has expired."""
+    operation: str | None
+    commit_id: str | None
     changes: tuple[SchemaChange, ...]
 
     @classmethod
@@ -123,9 +124,9 @@ class SchemaVersion:
             version=version,
             schema=from_bytes(bytes(arrow_schema)),
             introduced_by=introduced_by,
-            timestamp=moment(committed_at),
+            timestamp=None if committed_at is None else moment(committed_at),
             operation=operation,
-            commit_id=str(commit_id),
+            commit_id=None if commit_id is None else str(commit_id),
             changes=tuple(map(SchemaChange.from_dict, said)),
         )
 

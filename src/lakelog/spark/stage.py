@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from lakelog.actions import CdcFile
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.change_feed import CHANGE_TYPE
+from lakelog.log.commit import Committer
 from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
@@ -29,6 +30,7 @@ from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
 from lakelog.spark.harvest import harvest_in_spark
 from lakelog.spark.options import WriteOptions
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -65,14 +67,20 @@ class Stage:
     """A write's own directory. What is in it is nobody's until the commit, and goes if there was none."""
 
     def __init__(
-        self, target: Target, frame: "DataFrame", options: WriteOptions, kept: "DataFrame | None" = None
+        self,
+        committer: Committer,
+        target: Target,
+        frame: "DataFrame",
+        options: WriteOptions,
+        kept: "DataFrame | None" = None,
     ) -> None:
+        self._committer = committer
         self._target = target
         self._frame = frame
         self._kept = kept
         self._options = options
         self._directory = write_directory()
-        self._written = False
+        self._registered = self._written = False
         self._check_target()
         self._rules = broken_rules(frame.sparkSession, target.metadata, missing(target.columns))
 
@@ -85,10 +93,17 @@ class Stage:
         if failed and not isinstance(error, CommitOutcomeUnknown):
             self.discard()
 
+    def end(self) -> None:
+        """Tells that nothing of it is in flight any more: the files are part of the table, or gone."""
+        if self._registered:
+            end_write(self._committer, self._directory)
+            self._registered = False
+
     def discard(self) -> None:
         """Deletes what was written. Only for who knows that it is not committed."""
         for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
             shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
+        self.end()
 
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""
@@ -153,6 +168,9 @@ class Stage:
         ]
 
     def _write_to(self, directory: str, rows: "DataFrame") -> None:
+        if not self._registered:
+            register_write(self._committer, self._target.location, self._directory)
+            self._registered = True
         writer = rows.write.options(**self._options.for_spark)
         if partitions := self._target.metadata.partition_columns:
             writer = writer.partitionBy(*partitions)

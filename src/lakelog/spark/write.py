@@ -164,8 +164,10 @@ def _create(
         metadata=described,
         columns=project(list(arriving), list(described.schema)),
     )
-    with Stage(target, frame, options) as stage:
-        return commit_new(lake, name, defined, target.location, stage.write(), options)
+    with Stage(lake.committer, target, frame, options) as stage:
+        result = commit_new(lake, name, defined, target.location, stage.write(), options)
+    stage.end()
+    return result
 
 
 def prepare_write(
@@ -200,7 +202,7 @@ def prepare_write(
     kept = None
     if rewritten is not None and rewritten.num_rows:
         kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
-    with Stage(target, frame, options, kept) as stage:
+    with Stage(dataset.committer, target, frame, options, kept) as stage:
         return prepare_change(dataset, change, stage.write(), options, stage)
 
 

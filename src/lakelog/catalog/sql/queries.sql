@@ -105,10 +105,10 @@ FROM dl_protocol_updates WHERE table_id = $table_id AND version <= $version ORDE
 SELECT version, arrow_schema, merge FROM schema_versions WHERE table_id = $table_id AND version <= $version
 
 -- name: schema_history
--- A table's Arrow schemas, newest first, with the commits that brought them.
+-- A table's Arrow schemas, newest first, with the commits that brought them, as far as they have not expired.
 SELECT s.version, s.arrow_schema, s.introduced_by, s.merge, v.committed_at, v.operation,
        CAST(v.commit_id AS VARCHAR) AS commit_id
-FROM schema_versions s JOIN dl_table_versions v ON v.table_id = s.table_id AND v.version = s.introduced_by
+FROM schema_versions s LEFT JOIN dl_table_versions v ON v.table_id = s.table_id AND v.version = s.introduced_by
 WHERE s.table_id = $table_id ORDER BY s.version DESC
 
 -- name: version_at_time

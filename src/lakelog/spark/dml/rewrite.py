@@ -87,7 +87,7 @@ class Rewrite:
         target = Target(location=self.dataset.location, metadata=metadata, columns=columns)
         frame = self.rows if self.rows is not None else self.changes
         assert frame is not None
-        with Stage(target, frame, options) as stage:
+        with Stage(self.dataset.committer, target, frame, options) as stage:
             found = Written()
             row_groups: Any = ()
             if self.rows is not None:
