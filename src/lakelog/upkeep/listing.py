@@ -34,7 +34,9 @@ class Listing:
 
     def write_of(self, place: str) -> str | None:
         """The directory of the write that a file or directory belongs to."""
-        first = place[len(self.root) + 1 :].partition("/")[0]
+        first, _, rest = place[len(self.root) + 1 :].partition("/")
+        if first == _CHANGES:
+            first = rest.partition("/")[0]
         return first if _WRITE.fullmatch(first) else None
 
     def is_data(self, place: str) -> bool:
