@@ -430,11 +430,13 @@ def test_one_column_is_cut_into_ranges_whatever_its_type(local: Lake, spark: Spa
         (["y"], "has no bounds"),
         (["id", "ID"], "is there twice"),
         ("id", "expected a list"),
+        ([f"c{number}" for number in range(16)], "up to 15 columns"),
     ],
 )
 def test_columns_that_would_skip_nothing_are_refused(local: Lake, columns: Any, message: str) -> None:
-    schema = pa.schema([("p", pa.int32()), ("id", pa.int64()), ("y", pa.binary()), ("late", pa.int64())])
-    properties = {"delta.dataSkippingNumIndexedCols": "2"}
+    many = [(f"c{number}", pa.int32()) for number in range(16)]
+    schema = pa.schema([("p", pa.int32()), ("id", pa.int64()), ("y", pa.binary()), *many, ("late", pa.int64())])
+    properties = {"delta.dataSkippingNumIndexedCols": "18"}
     dataset = local.create_dataset("events", schema, partition_by=["p"], properties=properties)
     with pytest.raises(ValidationError, match=message):
         dataset.optimize(zorder_by=columns)

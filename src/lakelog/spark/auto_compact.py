@@ -1,5 +1,6 @@
 """Compaction that a table asks for by a property: after a write that left many small files in a partition."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -24,16 +25,19 @@ _TARGET = 128 << 20
 """Smaller than what somebody asks for who has the time: a write waits for it."""
 
 
-def compacted(lake: Lake, name: str, result: WriteResult, spark: "SparkSession") -> WriteResult:
-    """The result of a write as it is, after a compaction if one is due. Whatever that runs into, the write stands."""
-    if result.skipped or not result.files:
+def compacted(
+    lake: Lake, name: str, configuration: Mapping[str, str], result: WriteResult, spark: "SparkSession"
+) -> WriteResult:
+    """The result of a write as it is, after a compaction if one is due. Whatever that runs into, the write stands.
+
+    Where the table's properties do not ask for it, nothing happens, and nobody is asked anything.
+    """
+    if configuration.get(AUTO_COMPACT, "").lower() not in _ON or result.skipped or not result.files:
         return result
     try:
-        dataset = lake.dataset(name)
-        if dataset.snapshot().metadata.configuration.get(AUTO_COMPACT, "").lower() in _ON:
-            done = _compact(lake, dataset, result.version, spark)
-            if done.version is not None:
-                log.info("%s: compacted %d files into %d", name, done.files_removed, done.files_added)
+        done = _compact(lake, lake.dataset(name), result.version, spark)
+        if done.version is not None:
+            log.info("%s: compacted %d files into %d", name, done.files_removed, done.files_added)
     except Exception as error:
         log.warning("%s: version %d stands, but could not be compacted: %s", name, result.version, error)
     return result

@@ -32,6 +32,7 @@ from lakelog.spark.gather import gathered
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.stage import Stage, Target
+from lakelog.spark.zorder import MOST_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -198,6 +199,8 @@ def _curve_columns(metadata: TableMetadata, names: Sequence[str]) -> list["Colum
         else:
             columns.append(F.col(".".join(map(quoted, leaf[0].path))))
         seen.add(path)
+    if len(columns) > MOST_COLUMNS:
+        problems.append(Violation("zorder_by", f"takes up to {MOST_COLUMNS} columns; each takes away from the others"))
     if problems:
         raise ValidationError("zorder_by", problems)
     return columns

@@ -117,7 +117,8 @@ def write_dataset(
         if base_version is not None:
             raise
         try:
-            return compacted(lake, name, _create(lake, name, frame, options, properties, mirror), frame.sparkSession)
+            result = _create(lake, name, frame, options, properties, mirror)
+            return compacted(lake, name, properties or {}, result, frame.sparkSession)
         except DatasetExistsError:
             # Somebody created it in the meantime. Only an append does not care what is there.
             if options.mode != "ignore" and not (options.mode == "append" and options.retries):
@@ -140,8 +141,9 @@ def write_dataset(
             promote_to_string=promote_to_string,
             version=base_version,
         )
+    configuration = dataset.snapshot(plan.base_version).metadata.configuration
     result = prepare_write(dataset, frame, plan, options).commit(lake, options.retries)
-    return compacted(lake, name, result, frame.sparkSession)
+    return compacted(lake, name, configuration, result, frame.sparkSession)
 
 
 def _create(

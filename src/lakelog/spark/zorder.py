@@ -23,6 +23,9 @@ _BITS = 10
 _ALL_BITS = 62
 """Of a position on the curve, which is a number of 64 bits."""
 
+MOST_COLUMNS = 15
+"""Of a curve: more would leave fewer than four bits to each."""
+
 _SAMPLE = 8192
 _SAMPLE_PER_FILE = 256
 _SAMPLED = 200_000
