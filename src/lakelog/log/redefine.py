@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from lakelog.actions import Metadata, Protocol
+from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import RemoveFiles
 from lakelog.log.snapshot import Snapshot
-from lakelog.log.validation.features import raised_protocol, supported_features
+from lakelog.log.validation.features import FEATURES, raised_protocol, supported_features
 
 
 def change_protocol(committer: Committer, table_id: int, change: Callable[[Protocol], Protocol]) -> CommitResult | None:
@@ -26,6 +27,14 @@ def change_protocol(committer: Committer, table_id: int, change: Callable[[Proto
     if isinstance(outcome, Conflict):
         raise outcome.error()
     return outcome[0]
+
+
+def with_feature(protocol: Protocol, name: str) -> Protocol:
+    """A protocol with one feature more. Raises ``ValidationError`` for one that nobody knows, or nobody would obey."""
+    if name not in FEATURES:
+        known = ", ".join(sorted(FEATURES))
+        raise ValidationError("protocol", [Violation(repr(name), f"is not a feature; known are {known}")])
+    return raised_protocol(protocol, frozenset({name}))
 
 
 def replace_table(
