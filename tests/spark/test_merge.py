@@ -24,6 +24,7 @@ from lakelog import (
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.verbs import options
+from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
 from tests.spark.changing import NAME, comparisons, make, numbered, rows, rows_of, table_of, tables, told_by_duckdb
 
@@ -338,3 +339,20 @@ def test_rules_hold_for_what_is_changed(local: Lake, spark: SparkSession) -> Non
         dataset.update({"double": "5"}, "id = 1")
     assert dataset.count("id = 1") == 1
     check_invariants(local)
+
+
+def test_rows_that_are_only_moved_are_not_asked_again(local: Lake, spark: SparkSession) -> None:
+    """A day is another one in another zone: those of rows that nobody changes stay, and are no reason to refuse."""
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+    local.create_dataset(NAME, schema, generated={"day": "CAST(ts AS DATE)"})
+    rows = spark.sql("SELECT id, TIMESTAMP '2026-01-02 01:00:00' AS ts FROM range(6)").coalesce(1)
+    write_dataset(local, NAME, rows)
+    dataset = local.dataset(NAME)
+    with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
+        dataset.delete("id = 0")
+        dataset.update({"id": "id + 10"}, "id = 1")
+        source = source_of(spark, (2, "x"), schema="id long, s string")
+        dataset.merge(source, "t.id = src.id", alias="t").whenMatchedUpdate(set={"id": "20"}).execute()
+        dataset.optimize(target_file_size=1 << 20)
+    days = {row[0]: str(row[2]) for row in rows_of(local)}
+    assert days == {3: "2026-01-02", 4: "2026-01-02", 5: "2026-01-02", 11: "2026-01-01", 20: "2026-01-01"}

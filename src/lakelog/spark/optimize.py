@@ -141,7 +141,7 @@ def rewritten(
     try:
         for job in _jobs(bins):
             rows = gathered(spark, dataset.location, snapshot, files, job, columns)
-            stages.append(Stage(dataset.committer, target, rows, options))
+            stages.append(Stage(dataset.committer, target, rows, options, is_new=F.lit(False)))
             written.append(stages[-1].write())
             _check(written[-1], files, job, metadata)
     except BaseException:

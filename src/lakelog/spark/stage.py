@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CHANGE_DATA = "_change_data"
 """Where files of the change feed lie below a table's location, as in Delta."""
 
+_NEW = "__lakelog_new"
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
 
@@ -73,8 +74,12 @@ class Stage:
         frame: "DataFrame",
         options: WriteOptions,
         kept: "DataFrame | None" = None,
+        is_new: "Column | None" = None,
     ) -> None:
+        """``kept`` are rows that were in the table before, and are only moved: no rule is asked of them. Of rows in
+        which both are mixed, ``is_new`` tells those that are not, by the frame's columns."""
         self._committer = committer
+        self._is_new = is_new
         self._target = target
         self._frame = frame
         self._kept = kept
@@ -127,7 +132,10 @@ class Stage:
         metadata = self._target.metadata
         partitions = metadata.partition_columns
         sources = [F.col(quoted(name)) for name in self._frame.columns]
-        rows = self._frame.select(*column_expressions(self._target.columns, sources))
+        columns = column_expressions(self._target.columns, sources)
+        if self._is_new is not None:
+            columns.append(self._is_new.alias(_NEW))
+        rows = self._frame.select(*columns)
         rows = filled(rows, metadata, missing(self._target.columns))
         observation, kept = Observation(), Observation()
         counted, problems = self._counted()
@@ -184,6 +192,8 @@ class Stage:
         def count(condition: "Column", where: str, what: str, values: "Column | None" = None) -> None:
             name = f"problem {len(problems)}"
             problems[name] = (where, what)
+            if self._is_new is not None:
+                condition = F.col(_NEW) & condition
             counted.append(F.count_if(condition).alias(name))
             if values is not None:
                 counted.append(F.first(F.when(condition, values), ignorenulls=True).alias(f"{name}{_SAMPLE}"))

@@ -11,7 +11,7 @@ from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.matched import matched_files
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total
+from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
@@ -38,6 +38,7 @@ def prepare_delete(
     if matched.part.num_rows:
         assert condition is not None, "without a condition every file goes as a whole"
         rows = read_these(session, dataset.location, snapshot, matched.part).where(~matches(condition))
+        rows = rows.withColumn(CHANGED, F.lit(False))
         if is_kept(snapshot.state.metadata):
             # Files that go as a whole are told with the others: a commit has changes of its own, or none.
             gone = read_these(session, dataset.location, snapshot, matched.files).where(matches(condition))

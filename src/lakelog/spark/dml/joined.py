@@ -15,9 +15,9 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
-from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, expression
 from lakelog.spark.dml.clauses import Act, Clause, When
+from lakelog.spark.dml.rewrite import CHANGED, following
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located
@@ -171,14 +171,15 @@ class Join:
         return self.source.join(self.table(files), expression(self.condition), "left_anti")
 
     def written(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
-        """The table's columns of rows with an action."""
-        return self._generated(rows.select(*self._values(kinds)), kinds)
+        """The table's columns of rows with an action, and whether it has changed them.
 
-    def _generated(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
-        """Rows with generated columns that follow the others, unless every clause has said what they are."""
+        Generated columns follow the others, unless every clause has said what they are.
+        """
+        changed = (F.col(ACTION) != COPIED).alias(CHANGED)
+        found = rows.select(*self._values(kinds), changed)
         steps = [step for when in kinds for step in self.steps_for(when) if step.clause.act is not Act.DELETE]
         said = set.intersection(*(set(step.values) for step in steps)) if steps else set()
-        return filled(rows, self.metadata, self.metadata.rules.generated.keys() - said)
+        return following(found, self.metadata, self.metadata.rules.generated.keys() - said)
 
     def _values(self, kinds: Sequence[When]) -> "list[Column]":
         is_new = When.NOT_MATCHED in kinds
@@ -214,7 +215,7 @@ class Join:
         deleted = changed.where(self.is_any(Act.DELETE))
         parts = [
             updated.select(*old).withColumn(CHANGE_TYPE, F.lit("update_preimage")),
-            self.written(updated, kinds).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
+            self.written(updated, kinds).drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
             deleted.select(*old).withColumn(CHANGE_TYPE, F.lit("delete")),
         ]
         return reduce(lambda one, other: one.union(other), parts)

@@ -38,7 +38,7 @@ from lakelog.spark.dml.joined import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total, unchanged
+from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total, unchanged
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
@@ -166,7 +166,7 @@ class _Outcome:
         # Few rows that come from many tasks are not to become as many files.
         rows = rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
         self._parts.append(rows.observe(self._new, F.count(F.lit(1)).alias("inserted")))
-        self._feed.append(rows.withColumn(CHANGE_TYPE, F.lit("insert")))
+        self._feed.append(rows.drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("insert")))
 
     def _metrics(self, touched: pa.Table, written: Written) -> dict[str, int]:
         changed: dict[str, int] = self._changed.get if touched.num_rows else {}

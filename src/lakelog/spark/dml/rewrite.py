@@ -1,12 +1,13 @@
 """What a delete, update or merge has in common: files go, rows are written in their place, all of it in one commit."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
@@ -17,15 +18,20 @@ from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles
 from lakelog.log.retry import Prepared
 from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.projection import project
 from lakelog.spark.commits import REMOVED, Change, check_features
+from lakelog.spark.constraints import filled
+from lakelog.spark.expressions import quoted
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.stage import Stage, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+CHANGED = "__lakelog_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,10 @@ class Rewrite:
     removed: pa.Table
     """The files that go."""
     rows: "DataFrame | None"
-    """What is written in their place, under the table's columns as they will be; None if that is nothing."""
+    """What is written in their place, under the table's columns as they will be; None if that is nothing.
+
+    ``CHANGED`` is a column more: whether the row is new or changed, and not only moved.
+    """
     changes: "DataFrame | None" = None
     """For the change feed: the same columns, and what happened to each row."""
     plan: WritePlan | None = None
@@ -81,28 +90,24 @@ class Rewrite:
         actions: list[Input] = [*plan.actions]
         if self.removed.num_rows:
             actions.append(RemoveFiles(self.removed.select(REMOVED)))
-        if self.rows is None and self.changes is None:
+        if self.rows is None:
             return self._prepared(actions, (), Written(), (), options)
         columns = project(list(plan.schema), list(plan.schema))
         target = Target(location=self.dataset.location, metadata=metadata, columns=columns)
-        frame = self.rows if self.rows is not None else self.changes
-        assert frame is not None
-        with Stage(self.dataset.committer, target, frame, options) as stage:
-            found = Written()
-            row_groups: Any = ()
-            if self.rows is not None:
-                harvest = stage.write()
-                row_groups = harvest.row_groups
-                found = _written(harvest)
-                if harvest.adds.num_rows:
-                    actions.append(AddFiles(harvest.adds))
+        frame = self.rows
+        assert frame is not None, "what is told of changed rows was written again"
+        with Stage(self.dataset.committer, target, frame, options, is_new=F.col(CHANGED)) as stage:
+            harvest = stage.write()
+            found = _written(harvest)
+            if harvest.adds.num_rows:
+                actions.append(AddFiles(harvest.adds))
             if self.changes is not None:
                 feed = stage.write_changes(self.changes)
                 actions += feed
                 found = Written(files=found.files, bytes=found.bytes, rows=found.rows, change_files=len(feed))
             if not actions:
                 return self._nothing(found)
-            return self._prepared(actions, row_groups, found, (stage,), options)
+            return self._prepared(actions, harvest.row_groups, found, (stage,), options)
 
     def _nothing(self, written: Written) -> PreparedChange[ChangeResult]:
         metrics = self.metrics(written)
@@ -155,6 +160,23 @@ def unchanged(snapshot: Snapshot) -> WritePlan:
         actions=(),
         incoming=metadata.schema,
         physical=metadata.physical,
+    )
+
+
+def following(rows: "DataFrame", metadata: TableMetadata, names: Collection[str]) -> "DataFrame":
+    """Changed rows with generated columns that follow the others. Those of rows that are only moved stay."""
+    if not names:
+        return rows
+    before = {name: f"__lakelog_before_{number}" for number, name in enumerate(names)}
+    both = rows.select("*", *[F.col(quoted(name)).alias(old) for name, old in before.items()])
+    made = filled(both, metadata, names)
+    return made.select(
+        *[
+            F.when(F.col(CHANGED), F.col(quoted(name))).otherwise(F.col(before[name])).alias(name)
+            if name in before
+            else F.col(quoted(name))
+            for name in rows.columns
+        ]
     )
 
 

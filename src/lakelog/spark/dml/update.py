@@ -13,7 +13,7 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, assigned
 from lakelog.spark.dml.matched import matched_files
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total
+from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, following, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
@@ -25,8 +25,6 @@ from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-
-_CHANGED = "__lakelog_changed"
 
 
 def prepare_update(
@@ -49,22 +47,23 @@ def prepare_update(
     if matched.files.num_rows:
         is_match = F.lit(True) if condition is None else matches(condition)
         before = read_these(session, dataset.location, snapshot, matched.files)
-        marked = before.select("*", is_match.alias(_CHANGED))
-        marked = marked.observe(counted, F.count_if(F.col(_CHANGED)).alias("updated"))
+        marked = before.select("*", is_match.alias(CHANGED))
+        marked = marked.observe(counted, F.count_if(F.col(CHANGED)).alias("updated"))
         rows = marked.select(
             *[
-                F.when(F.col(_CHANGED), new[name]).otherwise(column).alias(name) if name in new else column
+                F.when(F.col(CHANGED), new[name]).otherwise(column).alias(name) if name in new else column
                 for name, column in old.items()
-            ]
+            ],
+            CHANGED,
         )
         metadata = snapshot.state.metadata
         # Generated columns follow those that they are made of, unless somebody says what they are.
-        following = metadata.rules.generated.keys() - new.keys()
-        rows = filled(rows, metadata, following)
+        generated = metadata.rules.generated.keys() - new.keys()
+        rows = following(rows, metadata, generated)
         if is_kept(snapshot.state.metadata):
             after = before.where(is_match).select(*[new.get(name, column).alias(name) for name, column in old.items()])
             told = before.where(is_match).withColumn(CHANGE_TYPE, F.lit("update_preimage"))
-            changes = told.union(filled(after, metadata, following).withColumn(CHANGE_TYPE, F.lit("update_postimage")))
+            changes = told.union(filled(after, metadata, generated).withColumn(CHANGE_TYPE, F.lit("update_postimage")))
 
     def metrics(written: Written) -> dict[str, int]:
         updated = int(counted.get["updated"]) if rows is not None else 0
