@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,7 +211,7 @@ def _files_at(
     if "://" in place:
         raise LakelogError(f"files can be copied to local directories only so far, not to {place}")
     directory = write_directory()
-    copies = {path: _copied_path(path, number, directory) for number, path in enumerate(paths)}
+    copies = _copied_paths(paths, directory)
     moves = {uri_of(location, path): copies[path] for path in paths}
     for each in found.values():
         if (uri := each.place) is not None:
@@ -231,12 +231,19 @@ def _files_at(
         raise
 
 
-def _copied_path(path: str, number: int, directory: str) -> str:
+def _copied_paths(paths: Sequence[str], directory: str) -> dict[str, str]:
     """In a directory of this clone's own, below which partitions stay what they are."""
-    if is_absolute(path):
-        return f"{directory}/{number}-{path.rpartition('/')[2]}"
-    first, slash, rest = path.partition("/")
-    return f"{directory}/{rest if slash and first.startswith(f'{WRITE}=') else path}"
+    copies: dict[str, str] = {}
+    taken: set[str] = set()
+    for number, path in enumerate(paths):
+        first, slash, rest = path.partition("/")
+        below = rest if slash and first.startswith(f"{WRITE}=") else path
+        # Two writes may each have a file of the same name, and what lies elsewhere has no place here yet.
+        if below in taken or is_absolute(path):
+            below = f"{number}/{path.rpartition('/')[2]}"
+        taken.add(below)
+        copies[path] = f"{directory}/{below}"
+    return copies
 
 
 def _elsewhere(vector: DeletionVector, uri: str | None) -> str:
