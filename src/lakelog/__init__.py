@@ -36,6 +36,7 @@ from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
     from lakelog.spark import OptimizeResult, WriteResult, write_dataset
+    from lakelog.spark.change_feed import read_changes
     from lakelog.spark.read import read_dataset
 
 __all__ = [
@@ -77,11 +78,12 @@ __all__ = [
     "WriteResult",
     "actions",
     "connect",
+    "read_changes",
     "read_dataset",
     "write_dataset",
 ]
 
-_ON_SPARK = ("OptimizeResult", "WriteResult", "read_dataset", "write_dataset")
+_ON_SPARK = ("OptimizeResult", "WriteResult", "read_changes", "read_dataset", "write_dataset")
 """Names that need pyspark, which is imported when the first of them is used."""
 
 

@@ -48,6 +48,7 @@ Root = Annotated[Path | None, typer.Option(help="Where new datasets live.", show
 Name = Annotated[str, typer.Argument(help="The dataset.", show_default=False)]
 Version = Annotated[int | None, typer.Option(help="A version instead of the newest one.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, help="How many lines at most.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, change nothing.")]
 
 
 @app.command()
@@ -127,8 +128,8 @@ def files(
     wanted = ["path", "row_count", "deletion_vector", "size", "partition_values"]
     with _lake(catalog, root) as lake:
         snapshot = lake.dataset(name).snapshot(version)
-        found = snapshot.files(where, columns=wanted)
-        total = snapshot.files(columns=["path"]).num_rows
+        found = snapshot.files(where, columns=wanted, whole=False)
+        total = snapshot.files(columns=["path"], whole=False).num_rows
     shown = found.slice(0, limit)
     rows = [
         (row["path"], count, _megabytes(row["size"]), row["partition_values"])
@@ -193,6 +194,67 @@ def import_delta(
 
 
 @app.command()
+def vacuum(
+    name: Name,
+    catalog: Catalog = None,
+    root: Root = None,
+    retention_hours: Annotated[
+        float | None, typer.Option(help="Keep what was needed since.", show_default="168, or what the table says")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Keep it for a shorter time than is safe.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete files that no version needs any more, and what failed writes left."""
+    with _lake(catalog, root) as lake:
+        report = lake.dataset(name).vacuum(retention_hours, dry_run=dry_run, force=force)
+    for path in report.paths if dry_run else ():
+        typer.echo(path)
+    typer.echo(
+        f"{report.files:,} files with {_megabytes(report.bytes)} MB {'would go' if dry_run else 'are gone'}: "
+        f"{report.removed:,} removed from the table, {report.orphans:,} orphans; {report.in_flight:,} stay for writes "
+        f"in flight; data is whole from version {report.oldest_version} on"
+    )
+    _fail_with([f"cannot delete {failure}" for failure in report.failures])
+
+
+@app.command()
+def expire(
+    name: Name,
+    catalog: Catalog = None,
+    root: Root = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Keep what was current at this time or later.", show_default=False)
+    ] = None,
+    keep_last: Annotated[int | None, typer.Option(help="Keep as many versions.", show_default=False)] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Forget old versions for good."""
+    with _lake(catalog, root) as lake:
+        typer.echo(str(lake.dataset(name).expire_versions(older_than, keep_last, dry_run=dry_run)))
+
+
+@app.command()
+def check(
+    name: Name,
+    catalog: Catalog = None,
+    root: Root = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read the footers of all files.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended safely.")] = False,
+) -> None:
+    """Look whether a dataset is as it must be; exit code 1 if it is not."""
+    with _lake(catalog, root) as lake:
+        report = lake.check(name, repair, deep=deep)
+    typer.echo(
+        f"{report.dataset}: versions {report.first_version} to {report.version}, {report.files:,} files, "
+        f"{len(report.findings):,} findings"
+    )
+    for finding in report.findings:
+        typer.echo(str(finding))
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command()
 def version() -> None:
     """Show the version of Lakelog."""
     typer.echo(f"lakelog {installed('lakelog')}")
@@ -211,6 +273,13 @@ def _lake(catalog: str | None, root: Path | None) -> Iterator[lakelog.Lake]:
 
 def _print(columns: list[str], rows: list[tuple[Any, ...]]) -> None:
     terminal.console().print(terminal.table(columns, rows))
+
+
+def _fail_with(messages: list[str]) -> None:
+    for message in messages:
+        typer.echo(f"lakelog: {message}", err=True)
+    if messages:
+        raise typer.Exit(1)
 
 
 def _megabytes(size: int) -> float:

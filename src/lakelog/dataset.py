@@ -1,28 +1,21 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakelog.definition import Definition
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
+from lakelog.log.definition import definition
 from lakelog.log.draft import Description
-from lakelog.log.evolution import SchemaVersion, WritePlan, alter, plan_write, replace_table
+from lakelog.log.evolution import SchemaVersion
+from lakelog.log.redefine import replace_table
 from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
-from lakelog.schema.alter import (
-    Layout,
-    add_column,
-    drop_column,
-    make_nullable,
-    rename_column,
-    set_comment,
-    widen_column,
-)
-from lakelog.schema.merge import MergeOptions
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -32,17 +25,19 @@ if TYPE_CHECKING:
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.optimize import OptimizeResult
+    from lakelog.upkeep.expiry import ExpiryReport
+    from lakelog.upkeep.vacuum import VacuumReport
 
 _LASTING = ("delta.columnMapping.", "lakelog.mirror")
 """Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
 
 
-class Dataset:
+class Dataset(Definition):
     """A handle on a table. It stays valid when the table is renamed."""
 
     def __init__(self, lake: "Lake", head: "Head") -> None:
         self._lake = lake
-        self._committer = lake.committer
+        self.committer = lake.committer
         self.id = head.table_id
         self.name = head.name
         self.location = head.location
@@ -53,37 +48,37 @@ class Dataset:
     @property
     def version(self) -> int:
         """The head now."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             # A commit that builds on this version will need what it is.
-            return self._committer.states.of_head(session, head).version
+            return self.committer.states.of_head(session, head).version
 
     @property
     def first_version(self) -> int:
-        """The oldest version: 0, unless the table was imported from a Delta log that no longer had it."""
-        with self._committer.catalog.session() as session:
+        """The oldest version: 0, unless older ones have expired here or in the Delta log that was imported."""
+        with self.committer.catalog.session() as session:
             return self._first(session)[0]
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table at its head, at a version, or as it was at a time."""
         if version is not None and timestamp is not None:
             raise ValidationError("snapshot", [Violation("version", "give a version or a timestamp, not both")])
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             if timestamp is not None:
                 version = self._version_at(session, milliseconds_of(timestamp), head)
             if version is not None:
                 self._check(session, version, head)
             if version is None or version == head.version:
-                return Snapshot(self._committer, head, self._committer.states.of_head(session, head))
-            return Snapshot(self._committer, head, self._committer.states.load(session, self.id, version))
+                return Snapshot(self.committer, head, self.committer.states.of_head(session, head))
+            return Snapshot(self.committer, head, self.committer.states.load(session, self.id, version))
 
     def history(self, limit: int | None = None) -> list[Commit]:
         """The commits, newest first."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             rows = session.fetch(
-                self._committer.catalog.queries["history"],
+                self.committer.catalog.queries["history"],
                 {
                     "table_id": self.id,
                     "first": 0,
@@ -95,15 +90,15 @@ class Dataset:
 
     def changes(self, from_version: int, to_version: int | None = None) -> Changes:
         """What the commits from one version to another did, both included."""
-        with self._committer.catalog.session() as session:
-            head = self._committer.head(session, self.id)
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
             last = head.version if to_version is None else to_version
             self._check(session, from_version, head)
             self._check(session, last, head)
         if from_version > last:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
-        return read_changes(self._committer, self.id, from_version, last)
+        return read_changes(self.committer, self.id, from_version, last)
 
     def scan(
         self,
@@ -155,9 +150,9 @@ class Dataset:
 
     def schema_history(self) -> list[SchemaVersion]:
         """The schemas that the table has had, newest first, with what changed and by which commit."""
-        with self._committer.catalog.session() as session:
-            self._committer.head(session, self.id)
-            rows = session.fetch(self._committer.catalog.queries["schema_history"], {"table_id": self.id})
+        with self.committer.catalog.session() as session:
+            self.committer.head(session, self.id)
+            rows = session.fetch(self.committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
 
     def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
@@ -183,6 +178,31 @@ class Dataset:
         """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
         return self._lake.mirror.status(self.id)
 
+    def vacuum(
+        self, retention_hours: float | None = None, *, dry_run: bool = False, force: bool = False
+    ) -> "VacuumReport":
+        """Deletes files that no version needs which was current in the last ``retention_hours``, and old orphans.
+
+        Orphans are files of writes that failed. By default 168 hours, or what the table's property
+        ``delta.deletedFileRetentionDuration`` says; fewer are refused without ``force``. Files of writes in flight
+        stay. Older versions whose files are gone can no longer be read; their history stays.
+        """
+        from lakelog.upkeep.vacuum import vacuum
+
+        return vacuum(self._lake, self, retention_hours, dry_run=dry_run, force=force)
+
+    def expire_versions(
+        self, older_than: datetime | str | int | None = None, keep_last: int | None = None, *, dry_run: bool = False
+    ) -> "ExpiryReport":
+        """Forgets versions for good, with everything that only they need. The others read exactly as before.
+
+        What stays are the versions that were current at ``older_than`` or later, and the last ``keep_last``; the head
+        always does. Deletes no file: a vacuum does that.
+        """
+        from lakelog.upkeep.expiry import expire_versions
+
+        return expire_versions(self._lake, self, older_than, keep_last, dry_run=dry_run)
+
     def version_of(self, frame: Any) -> int | None:
         """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
         from lakelog.spark.read import version_of
@@ -200,8 +220,6 @@ class Dataset:
     ) -> CommitResult:
         """Makes another, empty table of it, in one commit: columns, partitioning and properties are replaced. Older
         versions stay as they were."""
-        from lakelog.lake import definition
-
         snapshot = self.snapshot()
         mapping = {key: value for key, value in snapshot.metadata.configuration.items() if key.startswith(_LASTING)}
         protocol, metadata = definition(
@@ -209,7 +227,7 @@ class Dataset:
         )
         parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
         said = Description(operation=operation, operation_parameters=parameters, extra={})
-        return replace_table(snapshot, self._committer, protocol, metadata, said)
+        return replace_table(snapshot, self.committer, protocol, metadata, said)
 
     def delete(
         self,
@@ -268,6 +286,18 @@ class Dataset:
         options = verbs.options(retries, committer, user_metadata)
         return verbs.merge(self._lake, self, source, condition, alias, options, spark)
 
+    def add_constraint(self, name: str, expression: str, *, retries: int = 0, spark: Any = None) -> CommitResult:
+        """Adds a CHECK constraint: a condition in Spark's SQL that is TRUE for every row from now on; NULL is not.
+
+        All rows that the table has are checked first, by the catalog's statistics where these decide, by Spark
+        otherwise. Raises ``ValidationError`` for an expression that is not a condition on one row,
+        ``SchemaMismatchError`` if rows break it, and ``ConcurrencyError`` if rows came while they were checked; with
+        ``retries``, commits that brought none are no reason.
+        """
+        from lakelog.spark.new_rules import add_constraint
+
+        return add_constraint(self, self.committer, name, expression, retries, spark)
+
     def optimize(
         self,
         where: str | None = None,
@@ -310,7 +340,7 @@ class Dataset:
         old = self.snapshot(version, timestamp)
         at = None if timestamp is None else moment(milliseconds_of(timestamp)).isoformat()
         return restore(
-            self._committer,
+            self.committer,
             self.location,
             old,
             self.snapshot(),
@@ -318,60 +348,6 @@ class Dataset:
             ignore_missing_files=ignore_missing_files,
             retries=retries,
         )
-
-    def plan_write(
-        self,
-        schema: Any,
-        *,
-        schema_merge: bool = False,
-        promote_types: bool = True,
-        promote_to_string: bool = False,
-        version: int | None = None,
-    ) -> WritePlan:
-        """What it takes to write data of this schema (Arrow's or Spark's) on top of the head, or of a version.
-
-        By default nothing may change the table's schema. ``schema_merge`` lets a write add columns and make them
-        nullable, ``promote_types`` with it widen them without loss, ``promote_to_string`` with it turn columns into
-        strings where nothing else holds both sides. Raises ``SchemaMismatchError`` with every difference that is not
-        allowed. Nothing is written: commit the plan's actions together with the files, and replace those that it says
-        must be rewritten.
-        """
-        return plan_write(self.snapshot(version), schema, MergeOptions(schema_merge, promote_types, promote_to_string))
-
-    def add_column(self, name: str, type: Any, *, comment: str | None = None) -> CommitResult | None:
-        """Adds a nullable column of an Arrow type, at the end of the table or of the struct that ``a.b`` names."""
-        parameters = {"columns": [{"column": name, "type": str(type), "comment": comment}]}
-        return self._alter("ADD COLUMNS", parameters, lambda table: add_column(table, name, type, comment=comment))
-
-    def widen_column(self, name: str, type: Any) -> CommitResult | None:
-        """Gives a column a type that holds more, as Delta's type widening allows. No file is rewritten."""
-        parameters = {"column": name, "type": str(type)}
-        return self._alter("CHANGE COLUMN", parameters, lambda table: widen_column(table, name, type))
-
-    def make_nullable(self, name: str) -> CommitResult | None:
-        """Drops NOT NULL from a column."""
-        parameters = {"column": name, "nullable": True}
-        return self._alter("CHANGE COLUMN", parameters, lambda table: make_nullable(table, name))
-
-    def set_comment(self, name: str, comment: str | None) -> CommitResult | None:
-        """Sets a column's comment, or with None removes it."""
-        parameters = {"column": name, "comment": comment}
-        return self._alter("CHANGE COLUMN", parameters, lambda table: set_comment(table, name, comment))
-
-    def rename_column(self, name: str, new_name: str) -> CommitResult | None:
-        """Gives a column another name, ``new_name`` being its last part. Switches Delta's column mapping on."""
-        parameters = {"oldColumnPath": name, "newColumnPath": new_name}
-        return self._alter("RENAME COLUMN", parameters, lambda table: rename_column(table, name, new_name))
-
-    def drop_column(self, name: str) -> CommitResult | None:
-        """Drops a column from the head on; older versions still have it. Switches Delta's column mapping on."""
-        return self._alter("DROP COLUMNS", {"columns": [name]}, lambda table: drop_column(table, name))
-
-    def _alter(
-        self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]
-    ) -> CommitResult | None:
-        """One commit, or None if there is nothing to change."""
-        return alter(self._committer, self.id, operation, parameters, change)
 
     def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):
@@ -386,20 +362,19 @@ class Dataset:
 
     def _version_at(self, session: "Session", milliseconds: int, head: "Head") -> int:
         key = {"table_id": self.id, "time": milliseconds}
-        rows = session.fetch(self._committer.catalog.queries["version_at_time"], key)
+        rows = session.fetch(self.committer.catalog.queries["version_at_time"], key)
         if rows:
             return min(int(rows[0][0]), head.version)
         first, committed_at = self._first(session)
+        missing = "did not exist" if first == 0 else "has no version that was current"
         raise VersionNotFoundError(
-            f"dataset {head.name!r} did not exist at {moment(milliseconds).isoformat()}: "
+            f"dataset {head.name!r} {missing} at {moment(milliseconds).isoformat()}: "
             f"its version {first} was committed at {moment(committed_at).isoformat()}"
         )
 
     def _first(self, session: "Session") -> tuple[int, int]:
         """The oldest version, and when it was committed."""
-        version, committed_at = session.fetch(self._committer.catalog.queries["first_version"], {"table_id": self.id})[
-            0
-        ]
+        version, committed_at = session.fetch(self.committer.catalog.queries["first_version"], {"table_id": self.id})[0]
         return int(version), int(committed_at)
 
 

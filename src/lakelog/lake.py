@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
 from lakelog.catalog.url import catalog_for
 from lakelog.dataset import Dataset
@@ -26,20 +25,20 @@ from lakelog.errors import (
 )
 from lakelog.locations import absolute, directory_of, real, root_directory
 from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.definition import check_definition, definition
 from lakelog.log.draft import Description, Draft
-from lakelog.log.state import Head
-from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
+from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
-from lakelog.schema import to_delta_json
-from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
+from lakelog.schema.rules import with_rules
 from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
     from lakelog.spark.transaction import LakeTransaction
+    from lakelog.upkeep.findings import CheckReport
 
 
 def connect(
@@ -116,9 +115,25 @@ class Lake:
         *,
         location: str | None = None,
         description: str | None = None,
+        generated: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        spark: Any = None,
     ) -> Dataset:
-        """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``."""
+        """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``.
+
+        ``generated`` are expressions over the other columns of a row that give a column its value, ``defaults`` those
+        for rows that are written without it. Both, and constraints among the properties, are analysed by Spark: in the
+        session that is given or active, or in a new one.
+        """
+        if generated or defaults:
+            check_definition(name, schema, mirror)
+            schema = with_rules(schema, generated, defaults)
         actions = definition(name, schema, partition_by, properties, mirror, description)
+        described = TableMetadata(0, actions[1], 0)
+        if described.rules:
+            from lakelog.spark.new_rules import check_new_rules
+
+            check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
         return self.create_from(name, Draft(0, -1, actions, created), location)[0]
@@ -358,6 +373,17 @@ class Lake:
         table_id = self._head(name).table_id
         self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
 
+    def check(self, name: str, repair: bool = False, *, deep: bool = False) -> "CheckReport":
+        """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
+
+        Files must exist with their exact sizes; with ``deep`` also their footers are read, for rows and columns. With
+        ``repair``, what follows from the log is mended: the index of removed files, lost files of the mirror, leases
+        of writes that died. Data that is missing is reported, with the versions that need it.
+        """
+        from lakelog.upkeep.check import check
+
+        return check(self, name, repair=repair, deep=deep)
+
     def txn_version(self, table: str, app_id: str) -> int | None:
         """The last version that an application recorded with its writes, or None."""
         head = self._head(table)
@@ -413,61 +439,6 @@ class Lake:
     def _check_new_name(self, transaction: Transaction, name: str | None) -> None:
         if name is not None and transaction.fetch(self.committer.catalog.queries["table_by_name"], {"name": name}):
             raise DatasetExistsError(f"there is already a dataset {name!r}")
-
-
-def definition(
-    name: str,
-    schema: pa.Schema,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    mirror: bool | str = True,
-    description: str | None = None,
-) -> tuple[Protocol, Metadata]:
-    """What a new table is."""
-    check_definition(name, schema, mirror)
-    if isinstance(partition_by, str):
-        message = "expected a list of column names, got one text"
-        raise ValidationError("partition_by", [Violation("partition_by", message)])
-    schema, configuration = name_new_columns(pa.schema(map(without_past, schema)), configured(properties, mirror))
-    return described(name, schema, configuration, partition_by, description)
-
-
-def check_definition(name: str, schema: pa.Schema, mirror: bool | str) -> None:
-    """Raises ``ValidationError`` for what cannot be a table's name or schema, or a way to mirror it."""
-    check_name(name)
-    if not isinstance(schema, pa.Schema):
-        message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
-        raise ValidationError("schema", [Violation("schema", message)])
-    if mirror not in (True, False, "fenced"):
-        raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
-
-
-def configured(properties: Mapping[str, str] | None, mirror: bool | str) -> dict[str, str]:
-    """The properties of a new table."""
-    configuration = dict(properties or {})
-    if mirror is not True:
-        configuration[MIRROR] = str(mirror).lower()
-    return configuration
-
-
-def described(
-    name: str,
-    schema: pa.Schema,
-    configuration: Mapping[str, str],
-    partition_by: Sequence[str],
-    description: str | None = None,
-) -> tuple[Protocol, Metadata]:
-    """A new table of just this schema and these properties."""
-    metadata = Metadata(
-        id=str(uuid.uuid4()),
-        schema_string=to_delta_json(schema, column_mapping=is_mapped(configuration)),
-        partition_columns=tuple(partition_by),
-        configuration=configuration,
-        name=name,
-        description=description,
-        created_time=now_ms(),
-    )
-    return raised_protocol(None, needed_features(schema, configuration)), metadata
 
 
 class _name_taken:

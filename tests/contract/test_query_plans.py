@@ -14,6 +14,7 @@ import pytest
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, SqlTxnLogWriter
 from lakelog.catalog.tables import TABLES
 from lakelog.log.pruning.plan import KeyQuery
+from lakelog.log.reading import TO_READ
 from lakelog.log.snapshot import FILE_SCHEMA
 from tests.contract.samples import stats, table
 from tests.fixtures.lakes import COLUMNS, Place, administer, qualified
@@ -70,6 +71,12 @@ class Filled:
         keys = KeyQuery(queries, self.dataset.snapshot()._plan(where))
         columns = ", ".join(f"f.{name}" for name in FILE_SCHEMA.names)
         return queries.fill("kept_files", columns=columns, kept=keys.sql), {**KEY, **keys.parameters}
+
+    def feed_files(self) -> tuple[str, dict[str, Any]]:
+        """What the change feed asks for the last few of many commits."""
+        queries = self.lake.committer.catalog.queries
+        columns = ", ".join(f"f.{name}" for name in TO_READ)
+        return queries.fill("feed_files", columns=columns), {"table_id": 1, "first": 3990, "last": 4000}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without_statistics", "analyzed"])
@@ -188,6 +195,12 @@ def test_sqlite_finds_the_files_of_a_predicate_by_index(filled_sqlite: Filled, w
     assert any("column_name=?" in line for line in plan)
 
 
+def test_sqlite_finds_the_changes_of_a_range_by_index(filled_sqlite: Filled) -> None:
+    plan = _sqlite_plan(filled_sqlite, *filled_sqlite.feed_files())
+    assert plan != []
+    assert _sqlite_faults(plan) == [], plan
+
+
 def test_a_scan_of_sqlite_would_be_noticed(filled_sqlite: Filled) -> None:
     for statement in (
         "SELECT * FROM dl_add_files f WHERE size = 1",
@@ -257,6 +270,12 @@ def test_postgres_finds_the_files_of_a_predicate_by_index(filled_postgres: Fille
     plan = _postgres_plan(filled_postgres, *filled_postgres.kept_files(where))
     assert _postgres_faults(plan) == [], json.dumps(plan, indent=1)
     assert any("column_name" in node.get("Index Cond", "") for node in _nodes(plan))
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["by_values", "prepared"])
+def test_postgres_finds_the_changes_of_a_range_by_index(filled_postgres: Filled, generic: bool) -> None:
+    plan = _postgres_plan(filled_postgres, *filled_postgres.feed_files(), generic)
+    assert _postgres_faults(plan) == [], json.dumps(plan, indent=1)
 
 
 def test_a_scan_of_postgres_would_be_noticed(filled_postgres: Filled) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from lakelog import Lake, SchemaMismatchError, ValidationError, VersionConflict
 from lakelog.schema.changes import SchemaChange
@@ -255,8 +256,8 @@ class TestPlan:
         file = dataset.plan_write(incoming.schema).conform(incoming).schema.field("a")
         assert (file.metadata[b"PARQUET:field_id"], file.type[0].metadata[b"PARQUET:field_id"]) == (b"1", b"2")
 
-    def test_a_write_changes_no_type_that_an_explicit_change_would_not(self, lake: Lake) -> None:
-        dataset = table(lake, schema=SCHEMA, properties={"delta.constraints.positive": "id > 0"})
+    def test_a_write_changes_no_type_that_an_explicit_change_would_not(self, lake: Lake, spark: SparkSession) -> None:
+        dataset = table(lake, schema=SCHEMA, properties={"delta.constraints.positive": "id > 0"}, spark=spark)
         for kind in (pa.int64(), pa.string()):
             with pytest.raises(SchemaMismatchError, match="the constraint 'positive'"):
                 dataset.plan_write(pa.schema([("id", kind)]), schema_merge=True, promote_to_string=True)

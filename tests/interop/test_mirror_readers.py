@@ -114,6 +114,14 @@ def constrained(lake: Lake, spark: SparkSession) -> None:
     write_dataset(lake, NAME, spark.sql("SELECT 1L AS id, 'a' AS name"))
 
 
+def ruled(lake: Lake, spark: SparkSession) -> None:
+    schema = pa.schema([("id", pa.int64()), ("twice", pa.int64()), ("kind", pa.string())])
+    dataset = lake.create_dataset(NAME, schema, generated={"twice": "id * 2"}, defaults={"kind": "'new'"}, spark=spark)
+    write_dataset(lake, NAME, spark.sql("SELECT 1L AS id"))
+    dataset.add_constraint("positive", "id > 0", spark=spark)
+    write_dataset(lake, NAME, spark.sql("SELECT 2L AS id, 4L AS twice, NULL AS kind"))
+
+
 SCENARIOS: dict[str, Scenario] = {
     "every type": kinds,
     "partitions": partitions,
@@ -127,6 +135,7 @@ SCENARIOS: dict[str, Scenario] = {
     "in-commit timestamps": in_commit_times,
     "fenced": fenced,
     "append-only and NOT NULL": constrained,
+    "constraints, generated columns and defaults": ruled,
 }
 
 REFUSES: dict[tuple[str, str], str] = {

@@ -44,6 +44,8 @@ class Table:
 
     id: int
     versions: list[Version]
+    first: int = 0
+    """The oldest version that has not expired."""
 
     @property
     def head(self) -> int:

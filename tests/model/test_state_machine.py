@@ -187,6 +187,19 @@ class LogMachine(RuleBasedStateMachine):
         result = SqlTxnLogWriter(lake).commit(table.id, table.head + 1, actions)
         table.commit(result.commit_id, change)
 
+    @rule(data=st.data())
+    def expire(self, data: st.DataObject) -> None:
+        """The oldest versions are forgotten, and the others stay as they are."""
+        name = self.a_table(data)
+        table, dataset = self.tables[name], self.a_lake(data).dataset(name)
+        before = table.first
+        table.first = data.draw(st.integers(before, table.head), label="first")
+        report = dataset.expire_versions(keep_last=table.head - table.first + 1)
+        assert (report.versions, report.first_version) == (table.first - before, table.first)
+        for lake in self.lakes if table.first else ():
+            with pytest.raises(VersionNotFoundError):
+                lake.dataset(name).snapshot(table.first - 1)
+
     # Commits that must not happen
 
     @rule(data=st.data(), distance=st.sampled_from([-2, -1, 1, 5]))
@@ -232,7 +245,7 @@ class LogMachine(RuleBasedStateMachine):
         """Any version by its number and by its time, what happened since, and a predicate that must not lose a file."""
         name = self.a_table(data)
         table, dataset = self.tables[name], self.a_lake(data).dataset(name)
-        version = data.draw(st.integers(0, table.head), label="version")
+        version = data.draw(st.integers(table.first, table.head), label="version")
         live = table.versions[version].live
         moment = dataset.history()[table.head - version].timestamp
         for snapshot in (dataset.snapshot(version), dataset.snapshot(timestamp=moment)):
@@ -260,7 +273,7 @@ class LogMachine(RuleBasedStateMachine):
         made: dict[str, list[tuple[int, str, int]]] = {str(uuid.UUID(int=1)): []}
         for name, table in self.tables.items():
             for number, version in enumerate(table.versions):
-                if version.commit_id is not None:
+                if version.commit_id is not None and number >= table.first:
                     made.setdefault(version.commit_id, []).append((table.id, name, number))
         commit_id = data.draw(st.sampled_from(sorted(made, key=lambda each: made[each])), label="commit")
         found = self.a_lake(data).commit_status(commit_id)
@@ -284,13 +297,15 @@ class LogMachine(RuleBasedStateMachine):
         for name, table in self.tables.items():
             dataset = lake.dataset(name)
             assert dataset.version == table.head
-            for version in {table.head, self.steps * 7 % (table.head + 1)}:
+            for version in {table.head, table.first + self.steps * 7 % (table.head - table.first + 1)}:
                 assert _read(dataset.snapshot(version).files()) == table.versions[version].live
             assert {app: lake.txn_version(name, app) for app in APPS} == {
                 app: table.now.progress.get(app) for app in APPS
             }
             told = [commit.commit_id for commit in reversed(dataset.history())]
-            assert told[1:] == [version.commit_id for version in table.versions[1:]]
+            made = [version.commit_id for version in table.versions[table.first :]]
+            assert told[1:] == made[1:]
+            assert len(told) == len(made)
 
     # Helpers
 

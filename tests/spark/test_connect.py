@@ -15,7 +15,10 @@ pytestmark = pytest.mark.slow
 
 CLIENT = """
 import json, sys
+from dataclasses import replace
+import pyarrow as pa
 import lakelog, lakelog.spark
+from lakelog.schema import to_delta_json
 from pyspark.sql import SparkSession
 
 url, root, checkpoint = sys.argv[1:]
@@ -39,7 +42,8 @@ def rows(*bounds):
     return spark.range(*bounds).selectExpr("id", "id % 3 AS k")
 
 
-lakelog.write_dataset(lake, "events", rows(10), partition_by=["k"])
+kept = {"delta.enableChangeDataFeed": "true"}
+lakelog.write_dataset(lake, "events", rows(10), partition_by=["k"], properties=kept)
 lakelog.write_dataset(lake, "events", rows(10, 20))
 lakelog.write_dataset(lake, "events", rows(100, 101), "overwrite", replace_where="k = 1")
 frame = lakelog.read_dataset(lake, "events", spark=spark)
@@ -47,6 +51,8 @@ found["read"] = ids(frame)
 found["version"] = lake.dataset("events").version_of(frame)
 found["pruned"] = ids(lakelog.read_dataset(lake, "events", where="k = 2 AND id > 9", spark=spark))
 found["count"] = lake.dataset("events").count("id < 5", spark=spark)
+changed = lakelog.read_changes(lake, "events", 2, spark=spark)
+found["changed"] = {kind: ids(changed.where(f"_change_type = '{kind}'")) for kind in ("insert", "delete")}
 with lakelog.spark.attach(spark, lake):
     found["attached"] = spark.sql("SELECT count(*) AS n FROM events").collect()[0].n
 
@@ -54,11 +60,24 @@ options = {"catalog": url, "root": root}
 rows(200, 202).write.format("lakelog").options(**options).mode("append").save("events")
 found["door"] = ids(spark.read.format("lakelog").options(**options).load("events"))
 
+ruled = lake.create_dataset("ruled", pa.schema([("id", pa.int64()), ("twice", pa.int64())]))
+twice = pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "id * 2"})
+metadata = replace(
+    ruled.snapshot().metadata,
+    schema_string=to_delta_json(ruled.schema().set(1, twice)),
+    configuration={"delta.constraints.small": "id < 5"},
+)
+lakelog.SqlTxnLogWriter(lake).commit(ruled.id, 1, [metadata])
+lakelog.write_dataset(lake, "ruled", spark.range(4, 5))
+found["ruled"] = [tuple(row) for row in lakelog.read_dataset(lake, "ruled", spark=spark).collect()]
+found["broken"] = refused(lambda: lakelog.write_dataset(lake, "ruled", spark.range(4, 7)))
+
 stream = spark.readStream.format("rate").load()
 found["refused"] = [
     refused(lambda: lake.sql("SELECT * FROM events", spark=spark)),
     refused(lambda: lakelog.spark.read_stream(lake, "events", checkpoint=checkpoint, spark=spark)),
     refused(lambda: lakelog.spark.write_stream(stream, lake, "copy", checkpoint=checkpoint)),
+    refused(lambda: ruled.add_constraint("other", "id > 0", spark=spark)),
 ]
 lake.close()
 spark.stop()
@@ -93,12 +112,22 @@ def test_conditions_are_understood(found: dict[str, Any]) -> None:
     assert (found["pruned"], found["count"]) == ([11, 14, 17], 3)
 
 
+def test_the_change_feed_is_read(found: dict[str, Any]) -> None:
+    assert found["changed"] == {"insert": [100], "delete": [1, 4, 7, 10, 13, 16, 19]}
+
+
 def test_sparks_own_door_is_open(found: dict[str, Any]) -> None:
     assert found["door"] == [*KEPT, 200, 201]
 
 
+def test_rules_are_enforced(found: dict[str, Any]) -> None:
+    assert found["ruled"] == [[4, 8]]
+    assert "the constraint 'small': 2 rows for which id < 5 is not true, one of them with id = " in found["broken"]
+
+
 def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:
-    sql, read_stream, write_stream = found["refused"]
+    sql, read_stream, write_stream, add_constraint = found["refused"]
     assert "spark: Spark Connect keeps its plans to itself: use lakelog.spark.attach, or read_dataset" in sql
     assert "spark: Spark Connect has no access to the driver's files: use format('lakelog')" in read_stream
     assert "frame: Spark Connect runs batches in another process: use writeStream.format('lakelog')" in write_stream
+    assert "Spark Connect does not show how it understands an expression" in add_constraint

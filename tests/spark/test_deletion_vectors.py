@@ -278,7 +278,7 @@ class TestDamage:
     def test_a_file_that_spark_names_otherwise_is_an_error(
         self, lake: Lake, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(deleted_rows, "_names", lambda place: [f"elsewhere:{place}"])
+        monkeypatch.setattr(deleted_rows, "names_of", lambda place: [f"elsewhere:{place}"])
         with pytest.raises(PySparkException, match=r"no deletion vector for file:/.*\.parquet"):
             read_dataset(lake, NAME).collect()
 

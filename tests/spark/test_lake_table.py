@@ -108,6 +108,51 @@ class TestVerbs:
         assert table.history().collect()[0]["operation"] == "UPGRADE PROTOCOL"
 
 
+class TestUpkeep:
+    def test_files_are_written_together_sorted_and_vacuumed(
+        self, table: LakeTable, attached: Lake, spark: SparkSession
+    ) -> None:
+        for start in (10, 20):
+            write_dataset(attached, "events", spark.range(start, start + 10).selectExpr("id", "'x' AS s").coalesce(1))
+        (answer,) = table.optimize().executeCompaction().collect()
+        assert (answer["metrics"]["numFilesAdded"], answer["metrics"]["numFilesRemoved"]) == (1, 3)
+        (answer,) = table.optimize().executeZOrderBy("id", "s").collect()
+        assert answer["metrics"]["numFilesRemoved"] == 1
+        assert table.vacuum().count() == 0
+        assert ids(table) == list(range(30))
+
+    def test_a_table_is_restored_and_cloned(self, table: LakeTable, spark: SparkSession) -> None:
+        table.delete("id > 3")
+        (answer,) = table.restoreToVersion(0).collect()
+        assert (answer["num_restored_files"], answer["num_removed_files"]) == (1, 1)
+        assert len(ids(table)) == 10
+        assert ids(table.cloneAtVersion(1, "cloned", True)) == [0, 1, 2, 3]
+        assert len(ids(table.clone("copied"))) == 10
+        assert ids(LakeTable.forName(spark, "cloned")) == [0, 1, 2, 3]
+
+    def test_lists_of_files_for_engines_without_a_log(
+        self, table: LakeTable, attached: Lake, spark: SparkSession
+    ) -> None:
+        table.generate("symlink_format_manifest")
+        root = Path(table.dataset.location)
+        listed = (root / "_symlink_format_manifest" / "manifest").read_text().splitlines()
+        assert spark.read.parquet(*listed).count() == 10
+        write_dataset(attached, "parts", spark.sql("SELECT id, id % 2 AS k FROM range(4)"), partition_by=["k"])
+        parts = LakeTable.forName(spark, "parts")
+        parts.generate("symlink_format_manifest")
+        parts.generate("symlink_format_manifest")
+        found = sorted(Path(parts.dataset.location, "_symlink_format_manifest").rglob("manifest"))
+        assert [file.parent.name for file in found] == ["k=0", "k=1"]
+        with pytest.raises(ValidationError, match="expected 'symlink_format_manifest'"):
+            table.generate("other")
+
+    def test_a_feature_is_added_to_the_protocol(self, table: LakeTable) -> None:
+        table.addFeatureSupport("deletionVectors")
+        assert "deletionVectors" in table.detail().collect()[0]["tableFeatures"]
+        with pytest.raises(ValidationError, match="is not a feature"):
+            table.addFeatureSupport("nope")
+
+
 class TestBuilder:
     def test_a_table_is_created_with_columns_comments_and_properties(self, attached: Lake, spark: SparkSession) -> None:
         table = (
@@ -196,6 +241,15 @@ DELTA = {
     "history": ["limit"],
     "detail": [],
     "upgradeTableProtocol": ["readerVersion", "writerVersion"],
+    "addFeatureSupport": ["featureName"],
+    "vacuum": ["retentionHours"],
+    "optimize": [],
+    "restoreToVersion": ["version"],
+    "restoreToTimestamp": ["timestamp"],
+    "clone": ["target", "isShallow", "replace", "properties"],
+    "cloneAtVersion": ["version", "target", "isShallow", "replace", "properties"],
+    "cloneAtTimestamp": ["timestamp", "target", "isShallow", "replace", "properties"],
+    "generate": ["mode"],
 }
 """Delta's methods, and their arguments in order."""
 

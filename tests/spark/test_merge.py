@@ -5,14 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import lakelog
-from lakelog import ConcurrencyError, Lake, LakelogError, SchemaMismatchError, ValidationError, write_dataset
+from lakelog import (
+    ConcurrencyError,
+    Lake,
+    LakelogError,
+    SchemaMismatchError,
+    ValidationError,
+    read_changes,
+    write_dataset,
+)
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.verbs import options
@@ -292,12 +300,41 @@ def test_the_change_feed_has_what_happened_to_each_row(local: Lake, spark: Spark
     source = source_of(spark, (1, "u"), (2, "d"), (9, "i"))
     merge = dataset.merge(source, "t.id = src.id", alias="t").whenMatchedDelete("src.s = 'd'")
     merge.whenMatchedUpdate(set={"s": "src.s"}).whenNotMatchedInsert(values={"id": "src.id", "s": "src.s"}).execute()
-    files = list(Path(dataset.location, "_change_data").rglob("*.parquet"))
-    found = spark.read.parquet(*map(str, files)).select("id", "s", F.col("_change_type"))
-    assert sorted(tuple(row) for row in found.collect()) == [
-        (1, "s1", "update_preimage"),
-        (1, "u", "update_postimage"),
-        (2, "s2", "delete"),
-        (9, "i", "insert"),
+    dataset.update({"s": "'v'"}, "id = 4")
+    dataset.delete("id = 5")
+    dataset.merge(source_of(spark, (10, "n")), "t.id = src.id", alias="t").whenNotMatchedInsert(
+        values={"id": "src.id"}
+    ).execute()
+    found = read_changes(local, NAME, 1).select("_commit_version", "id", "s", "_change_type")
+    assert sorted((tuple(row) for row in found.collect()), key=repr) == [
+        (1, 1, "s1", "update_preimage"),
+        (1, 1, "u", "update_postimage"),
+        (1, 2, "s2", "delete"),
+        (1, 9, "i", "insert"),
+        (2, 4, "s4", "update_preimage"),
+        (2, 4, "v", "update_postimage"),
+        (3, 5, "s5", "delete"),
+        (4, 10, None, "insert"),
     ]
+    check_invariants(local)
+
+
+def test_rules_hold_for_what_is_changed(local: Lake, spark: SparkSession) -> None:
+    """Generated columns follow, defaults fill in, and a constraint refuses."""
+    schema = pa.schema([("id", pa.int64()), ("double", pa.int64()), ("s", pa.string()), ("kind", pa.string())])
+    local.create_dataset(NAME, schema, generated={"double": "id * 2"}, defaults={"kind": "'plain'"})
+    write_dataset(local, NAME, spark.sql("SELECT id, 's' AS s FROM range(4)").coalesce(1))
+    dataset = local.dataset(NAME)
+    dataset.add_constraint("small", "id < 1000")
+    dataset.update({"id": "id + 10"}, "id = 3")
+    source = source_of(spark, (0, "u"), (50, "i"))
+    merge = dataset.merge(source, "t.id = src.id", alias="t")
+    merge.whenMatchedUpdate(set={"id": "100", "s": "src.s"}).whenNotMatchedInsertAll().execute()
+    wanted = [(1, 2, "s"), (13, 26, "s"), (2, 4, "s"), (50, 100, "i"), (100, 200, "u")]
+    assert sorted(rows_of(local)) == sorted((*row, "plain") for row in wanted)
+    with pytest.raises(SchemaMismatchError, match="small"):
+        dataset.update({"id": "id + 1000"}, "id = 1")
+    with pytest.raises(SchemaMismatchError, match="double"):
+        dataset.update({"double": "5"}, "id = 1")
+    assert dataset.count("id = 1") == 1
     check_invariants(local)

@@ -49,12 +49,32 @@ def lakelog_command(*arguments: str, **environment: str) -> Result:
         ("files events --version 1", ["1 of 1 files"]),
         ("mirror", ["events", "published", "3"]),
         ("mirror events --publish", ["events", "published"]),
+        ("vacuum events --dry-run", ["0 files", "would go", "from version 0 on"]),
+        ("vacuum events", ["0 files", "are gone"]),
+        ("vacuum events --retention-hours 0 --force", ["0 removed from the table, 0 orphans"]),
+        ("expire events --keep-last 2 --dry-run", ["versions 0 to 1 would be forgotten"]),
+        ("expire events --older-than 2020-01-01", ["no version is old enough"]),
+        ("expire events --keep-last 2", ["versions 0 to 1 are forgotten", "goes back to version 2"]),
     ],
 )
 def test_a_command_shows_what_is_there(catalog: str, command: str, expected: list[str]) -> None:
     result = lakelog_command(*command.split(), LAKELOG_CATALOG=catalog)
     assert result.exit_code == 0, result.output
     assert [text for text in expected if text not in result.stdout] == []
+
+
+def test_a_check_says_what_is_wrong_by_its_exit_code_too(catalog: str, tmp_path: Path) -> None:
+    broken = lakelog_command("check", "events", LAKELOG_CATALOG=catalog)
+    assert broken.exit_code == 1
+    assert "2 files, 2 findings" in broken.stdout
+    assert "day=2026-01-01/a.parquet: the file does not exist (versions 1 to 3)" in broken.stdout
+    for day in ("2026-01-01", "2026-01-02"):
+        place = tmp_path / "events" / f"day={day}" / "a.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"x" * 1000)
+    sound = lakelog_command("check", "events", "--repair", LAKELOG_CATALOG=catalog)
+    assert (sound.exit_code, "2 files, 0 findings" in sound.stdout) == (0, True)
+    assert lakelog_command("check", "events", "--deep", LAKELOG_CATALOG=catalog).exit_code == 1
 
 
 def test_a_condition_leaves_the_files_that_can_match(catalog: str) -> None:

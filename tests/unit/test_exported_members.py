@@ -26,6 +26,7 @@ DOCUMENTED = {
     "RestoreResult",
     # reading
     "read_dataset",
+    "read_changes",
     "CommitResult",
     "actions",
     "AddFiles",

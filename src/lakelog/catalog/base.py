@@ -15,7 +15,7 @@ Rows = Sequence[Row] | Any
 
 NOTHING: Mapping[int, int] = {}
 
-FORMAT = 1
+FORMAT = 2
 """The version of the catalog's tables that this code reads and writes."""
 
 

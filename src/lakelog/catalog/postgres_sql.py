@@ -6,7 +6,8 @@ import re
 from lakelog.catalog.postgres_values import sql_type
 from lakelog.catalog.tables import TABLES
 
-_NAMES = re.compile(r"\b(" + "|".join([*TABLES, "dl_tables", "dl_mirror_status", "lakelog_migrations"]) + r")\b")
+_OTHERS = ("dl_tables", "dl_mirror_status", "dl_writes", "dl_retention", "lakelog_migrations")
+_NAMES = re.compile(r"\b(" + "|".join([*TABLES, *_OTHERS]) + r")\b")
 _PARAMETER = re.compile(r"\$([a-z_]\w*)")
 
 

@@ -1,4 +1,4 @@
-"""Reads the statements of ``sql/queries*.sql``; a database's own file overrides the common one by name."""
+"""Reads the statements of ``sql/*.sql``; a database's own file overrides the common ones by name."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def read_sql(name: str) -> str:
 @cache
 def _statements(dialect: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for file in ("queries.sql", f"queries.{dialect}.sql"):
+    for file in ("queries.sql", "upkeep.sql", f"queries.{dialect}.sql"):
         parts = _NAME.split(read_sql(file))
         found |= {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
     return found

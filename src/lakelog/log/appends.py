@@ -72,7 +72,7 @@ def first_version(
 ) -> int | None:
     """The first commit that a stream reads by itself; None if the table as it is comes first."""
     if starting_timestamp is not None:
-        return _version_from(dataset, starting_timestamp)
+        return version_from(dataset, starting_timestamp)
     if starting_version is None:
         return None
     head = dataset.version
@@ -94,7 +94,7 @@ def are_partitioned_by(files: pa.Table, columns: Sequence[str]) -> bool:
     return all(set(json.loads(text)) == set(columns) for text in texts)
 
 
-def _version_from(dataset: "Dataset", timestamp: datetime | str | int) -> int:
+def version_from(dataset: "Dataset", timestamp: datetime | str | int) -> int:
     """The first version that was committed at that time or after it."""
     try:
         before = dataset.snapshot(timestamp=timestamp).version

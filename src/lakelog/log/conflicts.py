@@ -111,6 +111,8 @@ def find_conflict(
     found = between.change_of_rules(changes_metadata) or between.progress(apps)
     if found is None and (reads.files or _read_rows(reads)):
         found = between.change_of_files(reads)
+    # Asked last: commits that had expired before would not have been found.
+    found = found or between.forgotten()
     return None if found is None else between.described(*found)
 
 
@@ -131,8 +133,15 @@ class _Between:
     def described(self, version: int, reason: str) -> Found:
         key = {"table_id": self._table_id, "first": version, "last": version, "limit": 1}
         with self._committer.catalog.session() as session:
-            operation = session.fetch(self._queries["history"], key)[0][4]
-        return Found(version=version, operation=operation, reason=reason)
+            rows = session.fetch(self._queries["history"], key)
+        return Found(version=version, operation=rows[0][4] if rows else "expired", reason=reason)
+
+    def forgotten(self) -> tuple[int, str] | None:
+        key = {"table_id": self._table_id, "version": self._range["version"]}
+        with self._committer.catalog.session() as session:
+            if session.fetch(self._queries["kept_version"], key):
+                return None
+        return key["version"] + 1, "came after a version that has expired, so that nobody knows what was done since"
 
     def change_of_rules(self, changes_metadata: bool) -> tuple[int, str] | None:
         with self._committer.catalog.session() as session:

@@ -3,23 +3,24 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import Action, Metadata, Protocol
+from lakelog.actions import Action, Metadata
 from lakelog.catalog.base import Row
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
-from lakelog.log.files import RemoveFiles
 from lakelog.log.reading import FileGroup
+from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
-from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
 from lakelog.schema.alter import Layout, type_change_problems
 from lakelog.schema.changes import SchemaChange, changes_between
@@ -29,11 +30,12 @@ from lakelog.schema.mapping import (
     name_new_columns,
     physical_schema,
     with_field_ids,
-    without_past,
+    without_mapping,
 )
 from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import project, renamed
+from lakelog.schema.projection import missing, project, renamed
+from lakelog.schema.rules import Rules, rules_of
 from lakelog.schema.widening import ENABLED
 
 _log = logging.getLogger("lakelog.schema")
@@ -56,6 +58,9 @@ class WritePlan:
     physical: Any
     """``schema`` by the names that files use."""
 
+    rules: Rules = field(default_factory=Rules)
+    """What the table asks of every row."""
+
     rewrites: tuple[FileGroup, ...] = ()
     """Files that the same commit must replace by their rows under ``schema``: Delta could not read them as text."""
 
@@ -70,9 +75,12 @@ class WritePlan:
     def conform(self, data: pa.Table) -> pa.Table:
         """The data as the files must hold it: converted, in the table's order, null where a column is missing.
 
-        Partition columns are among them. Raises ``SchemaMismatchError`` for values that do not fit and for nulls in
-        columns that are NOT NULL, and ``ValidationError`` for data of another schema than the plan was made for.
+        Partition columns are among them. A missing column has its default, if that is a constant. Raises
+        ``SchemaMismatchError`` for values that do not fit, for nulls in columns that are NOT NULL and for rows that
+        break a constraint, and ``ValidationError`` for data of another schema than the plan was made for, and for a
+        table with rules that only Spark can follow.
         """
+        from lakelog.log.row_rules import RowRules
         from lakelog.schema.convert import apply, null_problems
 
         planned, found = (
@@ -82,8 +90,10 @@ class WritePlan:
             names = sorted(name for name in planned.keys() | found.keys() if planned.get(name) != found.get(name))
             message = f"differs from the schema that the plan was made for in {', '.join(names)}"
             raise ValidationError("data", [Violation("schema", message)])
-        table = apply(project(list(data.schema), list(self.schema)), data)
-        problems = null_problems(table)
+        columns = project(list(data.schema), list(self.schema))
+        rules = RowRules(self.rules, self.schema, missing(columns))
+        table = rules.filled(apply(columns, data))
+        problems = [*null_problems(table), *rules.problems(table)]
         if problems:
             raise SchemaMismatchError("values of the incoming data", problems)
         if self.physical is self.schema:
@@ -100,9 +110,10 @@ class SchemaVersion:
     schema: Any
     introduced_by: int
     """The table's version that brought it."""
-    timestamp: datetime
-    operation: str
-    commit_id: str
+    timestamp: datetime | None
+    """None, as what follows, if that version has expired."""
+    operation: str | None
+    commit_id: str | None
     changes: tuple[SchemaChange, ...]
 
     @classmethod
@@ -113,9 +124,9 @@ class SchemaVersion:
             version=version,
             schema=from_bytes(bytes(arrow_schema)),
             introduced_by=introduced_by,
-            timestamp=moment(committed_at),
+            timestamp=None if committed_at is None else moment(committed_at),
             operation=operation,
-            commit_id=str(commit_id),
+            commit_id=None if commit_id is None else str(commit_id),
             changes=tuple(map(SchemaChange.from_dict, said)),
         )
 
@@ -149,13 +160,11 @@ def plan_overwrite(snapshot: Snapshot, incoming: Any, partition_by: Sequence[str
     """
     action = snapshot.metadata
     arriving = normalize(_arrow_schema(incoming))
-    fresh = loosened(pa.schema(map(without_past, arriving)))
+    fresh = loosened(pa.schema(map(without_mapping, arriving)))
     partitions = _spelled(fresh, action.partition_columns if partition_by is None else partition_by)
     if snapshot.schema.equals(fresh) and partitions == tuple(action.partition_columns):
         return _plan(snapshot.state, incoming, MergeOptions())
-    if constraints := [name for name in action.configuration if name.startswith("delta.constraints.")]:
-        message = "is a constraint on columns as they are: drop it before the schema is overwritten"
-        raise SchemaMismatchError("schema change", [Violation(name, message) for name in constraints])
+    _check_rules_stay(snapshot.state.metadata.rules)
     schema, configuration = name_new_columns(fresh, dict(action.configuration))
     return WritePlan(
         base_version=snapshot.version,
@@ -165,6 +174,15 @@ def plan_overwrite(snapshot: Snapshot, incoming: Any, partition_by: Sequence[str
         incoming=arriving,
         physical=physical_schema(schema) if is_mapped(configuration) else schema,
     )
+
+
+def _check_rules_stay(rules: Rules) -> None:
+    """Rules are about columns as they are, and would go with them without a word."""
+    found = [Violation(check.owner, "drop it before the schema is overwritten") for check in rules.checks]
+    found += [Violation(name, "has a default: drop it before the schema is overwritten") for name in rules.defaults]
+    found += [Violation(name, "is generated: write a new table") for name in (*rules.generated, *rules.inside)]
+    if found:
+        raise SchemaMismatchError("schema change", found)
 
 
 def _spelled(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[str, ...]:
@@ -199,6 +217,7 @@ def _plan(state: TableState, incoming: Any, options: MergeOptions) -> WritePlan:
         actions=tuple(actions),
         incoming=arriving,
         physical=physical,
+        rules=metadata.rules,
     )
 
 
@@ -208,6 +227,9 @@ def _check_dependents(layout: Layout, merged: pa.Schema, changes: Sequence[Schem
     for change in changes:
         if change.what in ("widened", "promoted"):
             found += type_change_problems(layout, merged, change.path)
+    for name, sql in rules_of(layout.schema, layout.configuration).generated.items():
+        if not found and layout.schema.field(name).type != merged.field(name).type:
+            found.append(Violation(name, f"is generated as {sql}, and has its type"))
     if found:
         raise SchemaMismatchError("the incoming schema does not fit the table's", found)
 
@@ -242,37 +264,29 @@ def alter(
     return outcome[0]
 
 
-def change_protocol(committer: Committer, table_id: int, change: Callable[[Protocol], Protocol]) -> CommitResult | None:
-    """Commits another protocol; None if it is the same. Raises ``ValidationError`` if it would be lower."""
-    with committer.catalog.session() as session:
-        state = committer.states.of_head(session, committer.head(session, table_id))
-    protocol = change(state.protocol)
-    if protocol == state.protocol:
-        return None
-    parameters = {"newProtocol": json.dumps(protocol.to_dict())}
-    description = Description(operation="UPGRADE PROTOCOL", operation_parameters=parameters, extra={})
-    outcome = committer.commit([Draft(table_id, state.version, [protocol], description)])
-    if isinstance(outcome, Conflict):
-        raise outcome.error()
-    return outcome[0]
-
-
-def replace_table(
-    snapshot: Snapshot, committer: Committer, protocol: Protocol, metadata: Metadata, description: Description
+def alter_checked(
+    committer: Committer,
+    state: TableState,
+    operation: str,
+    parameters: Mapping[str, Any],
+    change: Callable[[Layout], Layout],
+    retries: int = 0,
 ) -> CommitResult:
-    """Commits another table in the place of one: its rows go, and its columns, partitioning and properties."""
-    state = snapshot.state
-    raised = raised_protocol(state.protocol, supported_features(protocol))
-    actions: list[Any] = [replace(metadata, id=state.metadata.action.id)]
-    if raised != state.protocol:
-        actions.append(raised)
-    files = snapshot.files(columns=["path", "partition_values", "size", "deletion_vector"])
-    if files.num_rows:
-        actions.append(RemoveFiles(files))
-    outcome = committer.commit([Draft(state.table_id, state.version, actions, description)])
-    if isinstance(outcome, Conflict):
-        raise outcome.error()
-    return outcome[0]
+    """Commits a change that every row of a version was checked for: no other row may have come since then.
+
+    Raises ``ConcurrencyError`` if one has, or if somebody else has changed the table, too.
+    """
+    action = state.metadata.action
+    after = change(Layout(state.metadata.schema, action.configuration, tuple(action.partition_columns)))
+    actions = _actions(state, after)
+    description = Description(operation=operation, operation_parameters=parameters, extra={})
+    prepared = Prepared(
+        table_id=state.table_id,
+        base_version=state.version,
+        draft_for=lambda expected: Draft(state.table_id, expected, actions, description),
+        reads=Reads(everything=True),
+    )
+    return commit_with_retries(committer, [prepared], retries=retries)[0]
 
 
 def _actions(state: TableState, layout: Layout) -> list[Action]:

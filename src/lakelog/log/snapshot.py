@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import Metadata, Protocol
-from lakelog.catalog.base import Row
+from lakelog.catalog.base import Row, Session
+from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
-from lakelog.errors import ValidationError, Violation
+from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate, disjunction
@@ -98,10 +99,16 @@ class Snapshot:
     def protocol(self) -> Protocol:
         return self.state.protocol
 
-    def files(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
-        """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``."""
+    def files(
+        self, where: str | Predicate | None = None, columns: Sequence[str] | None = None, *, whole: bool = True
+    ) -> Any:
+        """The live files as a ``pyarrow.Table``, without those that cannot hold a row that matches ``where``.
+
+        Raises ``VersionNotFoundError`` if a vacuum has deleted files of this version, unless ``whole`` is false: then
+        they are listed, although they cannot be read.
+        """
         schema = _selected(FILE_SCHEMA, columns)
-        return self._fetch("live_files", "kept_files", schema, self._plan(where))
+        return self._fetch("live_files", "kept_files", schema, self._plan(where), whole=whole)
 
     def file_groups(self, where: str | Predicate | None = None) -> list[FileGroup]:
         """The same files by how they are to be read, since they may have been written under other schemas."""
@@ -117,13 +124,20 @@ class Snapshot:
         current = self.state.metadata
         if not pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
             return {current.schema_version: current.schema}
-        catalog = self._committer.catalog
-        key = {"table_id": self.state.table_id, "version": current.schema_version}
-        with catalog.session() as session:
-            rows = session.fetch(catalog.queries["schemas"], key)
+        rows = self._schema_rows()
         said = {version: json.loads(merge) if merge else {} for version, _, merge in rows}
         line = lineage(current.schema_version, {version: each.get("restores") for version, each in said.items()})
         return {version: from_bytes(bytes(schema)) for version, schema, _ in rows if version in line}
+
+    def all_schemas(self) -> dict[int, Any]:
+        """The Arrow schemas that the table has had up to this one, by schema version."""
+        return {version: from_bytes(bytes(schema)) for version, schema, _ in self._schema_rows()}
+
+    def _schema_rows(self) -> list[Row]:
+        catalog = self._committer.catalog
+        key = {"table_id": self.state.table_id, "version": self.state.metadata.schema_version}
+        with catalog.session() as session:
+            return session.fetch(catalog.queries["schemas"], key)
 
     def row_groups(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
@@ -145,7 +159,7 @@ class Snapshot:
     def _plan(self, where: str | Predicate | None) -> Plan:
         return Everything() if where is None else search_plan(self._committer, self.state, [where])
 
-    def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan) -> Any:
+    def _fetch(self, all_rows: str, kept_rows: str, schema: Any, plan: Plan, *, whole: bool = True) -> Any:
         if isinstance(plan, Nothing):
             return schema.empty_table()
         catalog = self._committer.catalog
@@ -154,13 +168,36 @@ class Snapshot:
         columns = ", ".join(f"f.{name}" for name in schema.names)
         with catalog.session() as session:
             if isinstance(plan, Everything):
-                return session.fetch_arrow(queries.fill(all_rows, columns=columns), parameters, schema, large=True)
+                statement = queries.fill(all_rows, columns=columns)
+                found = session.fetch_arrow(statement, parameters, schema, large=True)
+                _check_kept(session, queries, self._head, self.version, whole=whole)
+                return found
             keys = KeyQuery(queries, plan)
             if "oldest_live" in queries:
                 self._oldest_live = self._oldest_live or session.fetch(queries["oldest_live"], parameters)[0]
                 parameters["oldest"] = self._oldest_live[0] or 0
             statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)
-            return session.fetch_arrow(statement, parameters | keys.parameters, schema)
+            found = session.fetch_arrow(statement, parameters | keys.parameters, schema)
+            _check_kept(session, queries, self._head, self.version, whole=whole)
+            return found
+
+
+def _check_kept(session: Session, queries: Queries, head: Head, version: int, *, whole: bool) -> None:
+    """Raises ``VersionNotFoundError`` unless a version is there, and with ``whole`` all data of it.
+
+    Asked after its files were read: an expiry that came before would have taken some of them away.
+    """
+    rows = session.fetch(queries["kept_version"], {"table_id": head.table_id, "version": version})
+    if not rows:
+        raise VersionNotFoundError(
+            f"version {version} of dataset {head.name!r} has expired: dataset.first_version is the oldest one left"
+        )
+    _, oldest, vacuumed_at = rows[0]
+    if whole and oldest is not None and version < oldest:
+        raise VersionNotFoundError(
+            f"version {version} of dataset {head.name!r} is not whole: a vacuum at {moment(vacuumed_at).isoformat()} "
+            f"deleted files of it. Its schema and history are still known; rows can be read from version {oldest} on"
+        )
 
 
 def search_plan(committer: Committer, state: TableState, conditions: Sequence[str | Predicate]) -> Plan:
@@ -195,13 +232,16 @@ def read_changes(committer: Committer, table_id: int, first: int, last: int) -> 
     queries = committer.catalog.queries
     key = {"table_id": table_id, "first": first, "last": last}
     with committer.catalog.session() as session:
-        commits = session.fetch(queries["history"], {**key, "limit": last - first + 1})
         tables = [
             session.fetch_arrow(
                 queries.fill(name, columns=", ".join(f"f.{each}" for each in schema.names)), key, schema
             )
             for name, schema in (("added_files", FILE_SCHEMA), ("removed_files", REMOVED_SCHEMA))
         ]
+        # Last, so that an expiry in between shows.
+        commits = session.fetch(queries["history"], {**key, "limit": last - first + 1})
+    if len(commits) != last - first + 1:
+        raise VersionNotFoundError(f"versions {first} to {last} of table {table_id} are no longer all there")
     order = [("version", "ascending"), ("ordinal", "ascending")]
     added, removed = (table.take(pc.sort_indices(table, order)) for table in tables)
     return Changes(

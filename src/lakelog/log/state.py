@@ -12,6 +12,7 @@ from lakelog.catalog.base import Catalog, Row, Session
 from lakelog.log.pruning.bounds import Kind, kind_of
 from lakelog.schema import Leaf, from_delta_json, indexed_leaves
 from lakelog.schema.mapping import is_mapped, physical_schema
+from lakelog.schema.rules import Rules, rules_of
 
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 _CACHED = 1024
@@ -51,6 +52,11 @@ class TableMetadata:
     def physical(self) -> Any:
         """The schema under the names that files and statistics use."""
         return physical_schema(self.schema) if self.mapped else self.schema
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What it asks of every row."""
+        return rules_of(self.schema, self.action.configuration)
 
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:

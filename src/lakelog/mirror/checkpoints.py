@@ -5,7 +5,6 @@ stays in proportion to what changes, and the cost of opening the table to what i
 """
 
 import json
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from lakelog.actions import DomainMetadata, Txn
 from lakelog.catalog.base import Row, now_ms
 from lakelog.log.commit import Committer
+from lakelog.log.intervals import milliseconds_in
 from lakelog.log.snapshot import REMOVED_SCHEMA, Snapshot
 from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, commit_name, version_of
 from lakelog.mirror.storage import LogStore
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from lakelog.mirror.checkpoint import CheckpointContent
 
 INTERVAL = "delta.checkpointInterval"
+RETENTION = "delta.deletedFileRetentionDuration"
 
 _FRACTION = 0.5
 _FLOOR = 64 * 1024
 """Bytes of commits that need no checkpoint, however small the last one is."""
 
 _WEEK = 7 * 24 * 3600 * 1000
-_UNITS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": _WEEK}
-_interval = re.compile(r"(?:interval\s+)?([0-9]+)\s+([a-z]+?)s?").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +66,25 @@ class Checkpoints:
         weight = self._weights.get(table_id)
         return weight is not None and weight.is_due
 
-    def make_if_due(self, table_id: int, store: LogStore, published: int) -> bool:
-        """Makes a checkpoint of the published version if one is due."""
+    def make_if_due(self, table_id: int, store: LogStore, published: int, since: int = -1) -> bool:
+        """Makes a checkpoint of the published version if one is due; of ``since`` if there is none of that or later."""
         weight = _weigh(store)
         with self._committer.catalog.session() as session:
             state = self._committer.states.load(session, table_id, published)
+            queries = self._committer.catalog.queries
+            # What came before the first version could not be written again, if it was lost.
+            first = int(session.fetch(queries["first_version"], {"table_id": table_id})[0][0])
         interval = state.metadata.action.configuration.get(INTERVAL, "")
         overdue = interval.isdecimal() and published - weight.version >= max(int(interval), 1)
-        due = published > weight.version and (weight.is_due or overdue)
+        beginning = max(first, since)
+        begins_later = 0 < beginning <= published and weight.version < beginning
+        due = published > weight.version and (weight.is_due or overdue or begins_later)
         if due:
             from lakelog.mirror.checkpoint import write_checkpoint
 
-            size = write_checkpoint(store, self.content(table_id, published))
-            weight = Weight(published, size, 0)
+            version = beginning if begins_later else published
+            size = write_checkpoint(store, self.content(table_id, version))
+            weight = Weight(version, size, 0)
         with self._guard:
             self._weights[table_id] = weight
         return due
@@ -106,7 +111,7 @@ class Checkpoints:
             )
             txns = session.fetch(catalog.queries["latest_txns"], key)
             domains = session.fetch(catalog.queries["latest_domains"], key)
-        files = snapshot.files()
+        files = snapshot.files(whole=False)
         return CheckpointContent(
             version=version,
             protocol=snapshot.protocol,
@@ -127,8 +132,8 @@ def _gone(removed: Any, files: Any) -> Any:
 
 def retention(configuration: Mapping[str, str]) -> int:
     """Milliseconds for which a removed file is remembered."""
-    found = _interval(configuration.get("delta.deletedFileRetentionDuration", "").strip().lower())
-    return int(found[1]) * _UNITS[found[2]] if found and found[2] in _UNITS else _WEEK
+    found = milliseconds_in(configuration.get(RETENTION, ""))
+    return _WEEK if found is None else found
 
 
 def _weigh(store: LogStore) -> Weight:

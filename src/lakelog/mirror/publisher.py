@@ -188,6 +188,20 @@ class Mirror:
         _log.warning("files above version %s of %s were moved to %s in it", kept, place.store.place, where)
         return self.publish(table_id)
 
+    def checkpoint(self, table_id: int, since: int) -> MirrorStatus:
+        """Publishes what is pending, and sees to it that the log has a checkpoint of ``since`` or of a later version.
+
+        Raises ``LakelogError`` if it cannot be written.
+        """
+        status = self.publish(table_id)
+        if status.state == PUBLISHED and status.published >= since:
+            store = self._look(table_id)[0].store
+            try:
+                self.checkpoints.make_if_due(table_id, store, status.published, since)
+            except OSError as error:
+                raise LakelogError(f"no checkpoint could be made in {store.place}: {error}") from error
+        return status
+
     def entry(self, table_id: int) -> Entry:
         """The row of ``dl_mirror_status``."""
         return self._entry(self._look(table_id)[0])

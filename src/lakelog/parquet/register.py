@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
-from lakelog.lake import Lake, check_definition, configured, described
+from lakelog.lake import Lake
+from lakelog.log.definition import check_definition, configured, described
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import AddFiles
 from lakelog.log.state import TableMetadata
@@ -29,6 +30,7 @@ from lakelog.parquet.listing import find_files
 from lakelog.parquet.partitions import partition_columns
 from lakelog.parquet.schemas import FileSchema, file_schema, united, with_widenings
 from lakelog.schema.mapping import MODE, is_mapped, with_mapping, without_past
+from lakelog.schema.rules import Rules, rules_of
 from lakelog.schema.widening import ENABLED, FEATURE
 
 _SAMPLE = 32
@@ -53,6 +55,7 @@ def register_parquet(
     """See ``Lake.register_parquet``."""
     check_definition(name, pa.schema([]) if schema is None else schema, mirror)
     stated = None if schema is None else pa.schema(map(without_past, schema))
+    _refuse_rules(rules_of(stated or pa.schema([]), properties or {}))
     _refuse_taken(lake, name)
     listing = find_files(glob, location)
     partitions, values = partition_columns(listing, partition_by, stated)
@@ -79,6 +82,16 @@ def register_parquet(
     converted = Description(operation="CONVERT", operation_parameters=parameters, extra=extra)
     draft = Draft(0, -1, [*table.defined(), AddFiles(found.adds)], converted, found.row_groups)
     return lake.create_from(name, draft, listing.location)[0]
+
+
+def _refuse_rules(rules: Rules) -> None:
+    """Only footers are read here, and rules are about rows."""
+    found = [Violation(check.owner, "add it when the files are registered") for check in rules.checks]
+    found += [Violation(name, "set its default when the files are registered") for name in rules.defaults]
+    message = "is generated, which the rows of files that exist were not checked for"
+    found += [Violation(name, message) for name in (*rules.generated, *rules.inside)]
+    if found:
+        raise ValidationError("register_parquet", found)
 
 
 def _refuse_taken(lake: Lake, name: str) -> None:

@@ -20,7 +20,6 @@ from lakelog.schema.delta import from_delta_json, to_delta_json, to_delta_type
 from lakelog.schema.leaves import join_path, parse_path
 from lakelog.schema.mapping import (
     children,
-    columns,
     is_mapped,
     name_new_columns,
     physical_name,
@@ -28,17 +27,14 @@ from lakelog.schema.mapping import (
     with_mapping,
     without_mapping,
 )
+from lakelog.schema.rules import DEFAULT, GENERATED, text_of, users_of, with_text
 from lakelog.schema.unsupported import MAX_DECIMAL_DIGITS
-from lakelog.strict_json import parse_json
 
 _COMMENT = "comment"
-_CONSTRAINT = "delta.constraints."
 _STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 _CLUSTERING = ("clusteringColumns", "delta.clusteringColumns")
 _ICEBERG = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
-_GENERATED = b"delta.generationExpression"
 _IDENTITY = b"delta.identity."
-_INVARIANT = b"delta.invariants"
 _WIDER = (pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.timestamp("us"))
 _LIST_COMMA = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
 """A comma that does not stand in backticks."""
@@ -75,6 +71,7 @@ def add_column(
     if not nullable:
         raise _refused(path, "a new column is null in the rows that exist, so it cannot be NOT NULL; add it nullable")
     _check_parent(path, parent)
+    _check_not_generated(parent)
     _check_new_name(path, children(parent[-1].field.type) if parent else list(layout.schema))
     column = without_mapping(_with_comment(pa.field(path[-1], type), comment, path))
     if parent:
@@ -121,6 +118,7 @@ def _check_type_change(layout: Layout, steps: Sequence["_Step"], type: pa.DataTy
         raise _refused(_path(steps), message)
     if any(key.startswith(_IDENTITY) for key in steps[-1].field.metadata or {}):
         raise _refused(_path(steps), "is an identity column, which is int64 for ever")
+    _check_not_generated(steps)
     _check_expressions(layout.configuration, layout.schema, steps)
 
 
@@ -143,6 +141,20 @@ def set_comment(layout: Layout, name: str, comment: str | None) -> Layout:
     return replace(layout, schema=_edited(layout.schema, steps, lambda _: [column]))
 
 
+def set_default(layout: Layout, name: str, sql: str | None) -> Layout:
+    """The column with another default, or with None without one. The default that it has changes nothing."""
+    steps = _find_column(layout.schema, name, "given a default")
+    column = steps[-1].field
+    if sql is not None and len(steps) > 1:
+        raise _refused(_path(steps), "is inside of another column; only columns of the table itself have defaults")
+    if sql is not None and text_of(column, GENERATED) is not None:
+        raise _refused(_path(steps), "is generated, so it cannot have a default")
+    if text_of(column, DEFAULT) == sql:
+        return layout
+    schema = _edited(layout.schema, steps, lambda field: [with_text(field, DEFAULT, sql)])
+    return replace(layout, schema=schema)
+
+
 def rename_column(layout: Layout, name: str, new_name: str) -> Layout:
     """The column under another name, of which ``new_name`` is the last part. The name that it has changes nothing.
 
@@ -158,6 +170,7 @@ def rename_column(layout: Layout, name: str, new_name: str) -> Layout:
     if path[1:] and new_name.lower().startswith(join_path(path[:-1]).lower() + "."):
         raise _refused(path, f"expected only the last part of the new name, found {new_name!r}")
     _check_new_name(new_path, _others(layout.schema, steps))
+    _check_not_generated(steps[:-1])
     _check_expressions(layout.configuration, layout.schema, steps)
     _check_clustering(layout.configuration, path)
     schema, configuration = with_mapping(layout.schema, _follow_stats_columns(layout.configuration, path, new_path))
@@ -177,6 +190,7 @@ def drop_column(layout: Layout, name: str) -> Layout:
     if not beside.difference(() if steps[1:] else layout.partition_columns):
         message = "is the last field of its struct; drop the struct" if steps[1:] else "is the last column in the files"
         raise _refused(path, f"{message}, or add another one first")
+    _check_not_generated(steps[:-1])
     _check_expressions(layout.configuration, _edited(layout.schema, steps, lambda _: []), steps)
     physical = tuple(physical_name(step.field) for step in steps if step.is_column)
     if any(column[: len(physical)] == physical for column in layout.clustering):
@@ -184,6 +198,11 @@ def drop_column(layout: Layout, name: str) -> Layout:
     _check_clustering(layout.configuration, path)
     schema, configuration = with_mapping(layout.schema, _follow_stats_columns(layout.configuration, path, None))
     return replace(layout, schema=_edited(schema, steps, lambda _: []), configuration=configuration)
+
+
+def find_column(layout: Layout, name: str) -> pa.Field:
+    """The column of a name. Raises ``ValidationError``."""
+    return _find(layout.schema, _parts(name))[-1].field
 
 
 class _Step(NamedTuple):
@@ -324,46 +343,16 @@ def _iceberg_widens(source: pa.DataType, target: pa.DataType) -> bool:
 def _check_expressions(configuration: Mapping[str, str], schema: pa.Schema, steps: Sequence[_Step]) -> None:
     """Refuse to change a column that an expression mentions, or may mention through a list or map around it."""
     path = [step.name for step in itertools.takewhile(lambda step: step.is_column, steps)]
-    found = [f"{owner} ({sql})" for owner, sql in _expressions(configuration, schema) if _mentions(sql, path)]
+    found = users_of(configuration, schema, path)
     if found:
         raise _refused(_path(steps), f"is used by {' and '.join(found)}; change or drop that first")
 
 
-def _expressions(configuration: Mapping[str, str], schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Every SQL expression of a table, with the words that people know its owner by."""
-    for key, sql in configuration.items():
-        if key.lower().startswith(_CONSTRAINT):
-            yield f"the constraint {key[len(_CONSTRAINT) :]!r}", sql
-    for column in columns(schema):
-        metadata = column.metadata or {}
-        if _GENERATED in metadata:
-            yield f"the generated column {column.name!r}", metadata[_GENERATED].decode()
-        if _INVARIANT in metadata:
-            yield f"the invariant of {column.name!r}", _invariant(metadata[_INVARIANT].decode())
-
-
-def _invariant(rule: str) -> str:
-    """The expression of an invariant, or all of its text if that is not what Delta writes."""
-    try:
-        return str(parse_json(rule)["expression"]["expression"])
-    except (ValueError, KeyError, TypeError):
-        return rule
-
-
-def _mentions(sql: str, path: Sequence[str]) -> bool:
-    """Whether an expression uses a column, or something above or below it; True if it cannot be read."""
-    lowered = [part.lower() for part in path]
-    if lowered[0].replace("`", "``") not in sql.lower():
-        return False
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
-
-    try:
-        found = list(parse_one(sql, dialect="spark").find_all(exp.Column))
-    except (SqlglotError, RecursionError):
-        return True
-    used = [[part.name.lower() for part in column.parts] for column in found]
-    return any(all(a == b for a, b in zip(parts, lowered, strict=False)) for parts in used)
+def _check_not_generated(steps: Sequence[_Step]) -> None:
+    """Refuse to change the type of a generated column, also from inside: it is its expression's."""
+    for step in steps:
+        if (sql := text_of(step.field, GENERATED)) is not None:
+            raise _refused(_path(steps), f"is part of what is generated as {sql}, and has its type")
 
 
 def _check_clustering(configuration: Mapping[str, str], path: Sequence[str]) -> None:

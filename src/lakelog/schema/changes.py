@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import physical_name
+from lakelog.schema.rules import DEFAULT, text_of
 from lakelog.schema.widening import can_widen
 
 PROMOTED_FROM = "lakelog.promotedFrom"
@@ -19,12 +20,13 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One difference. ``before`` and ``after`` are types, names, comments or ``NULL`` and ``NOT NULL``."""
+    """One difference. ``before`` and ``after`` are types, names, comments, expressions or ``NULL`` and ``NOT NULL``."""
 
     path: str
     """The column, by the name that it has afterwards, or had if it was dropped."""
     what: str
-    """``added``, ``dropped``, ``renamed``, ``widened``, ``promoted``, ``retyped``, ``nullability``, ``comment``."""
+    """``added``, ``dropped``, ``renamed``, ``widened``, ``promoted``, ``retyped``, ``nullability``, ``comment``,
+    ``default``."""
     before: str | None = None
     after: str | None = None
 
@@ -76,6 +78,9 @@ def _field(path: tuple[str, ...], before: pa.Field, after: pa.Field) -> Iterator
         yield SchemaChange(
             name, "comment", *(None if text is None else text.decode(errors="replace") for text in comments)
         )
+    defaults = [text_of(field, DEFAULT) for field in (before, after)]
+    if defaults[0] != defaults[1]:
+        yield SchemaChange(name, "default", *defaults)
 
 
 def _type(path: tuple[str, ...], before: pa.Field, after: pa.Field) -> Iterator[SchemaChange]:

@@ -13,6 +13,7 @@ from lakelog.schema.checks import Path
 from lakelog.schema.delta import to_delta_type
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import children, without_mapping
+from lakelog.schema.rules import is_filled
 from lakelog.schema.spark_text import has_text
 from lakelog.schema.widening import common, holds, with_type_change, without_type_changes
 
@@ -103,7 +104,7 @@ class _Merging:
         return ours.with_nullable(True) if loosened else ours
 
     def _missing(self, path: Path, ours: pa.Field) -> pa.Field:
-        if ours.nullable:
+        if ours.nullable or (not path and is_filled(ours)):
             return ours
         if not self._options.schema_merge:
             found = f"the table has {shown(ours.type)} NOT NULL, the data has no such column"

@@ -95,6 +95,11 @@ def project(source: Sequence[pa.Field], target: Sequence[pa.Field], key: Match =
     return tuple(parts)
 
 
+def missing(parts: Parts) -> tuple[str, ...]:
+    """The target's columns that the source does not have."""
+    return tuple(part.field.name for part in parts if part.source is None)
+
+
 def convert_type(source: pa.DataType, target: pa.DataType, key: Match = by_name) -> Conversion:
     """How values of one type become values of another."""
     if source.equals(target, check_metadata=False) and not _holds_struct(target):

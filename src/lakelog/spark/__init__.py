@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
+    from lakelog.spark.change_feed import read_changes
     from lakelog.spark.commits import WriteResult
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
@@ -28,6 +29,7 @@ __all__ = [
     "OptimizeResult",
     "WriteResult",
     "attach",
+    "read_changes",
     "read_dataset",
     "read_stream",
     "register",
@@ -46,6 +48,7 @@ _LAZY = {
     "OptimizeResult": "lakelog.spark.optimize",
     "WriteResult": "lakelog.spark.commits",
     "attach": "lakelog.spark.views",
+    "read_changes": "lakelog.spark.change_feed",
     "read_dataset": "lakelog.spark.read",
     "read_stream": "lakelog.spark.streaming",
     "register": "lakelog.spark.source.registration",

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
-from lakelog.lake import Lake, definition
+from lakelog.lake import Lake
 from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.definition import definition
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles
@@ -23,7 +24,7 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
-from lakelog.schema.mapping import loosened
+from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.stage import Stage
@@ -92,10 +93,25 @@ def is_done(lake: Lake, name: str, txn: Txn | None) -> bool:
 
 def check_features(metadata: TableMetadata) -> None:
     """Refuses rows for a table that asks something of its writers that would be left undone."""
-    found = unenforced_features(metadata.schema, metadata.action.configuration)
+    message = "is in use, and not enforced by Lakelog yet: write with the engine that the table comes from"
+    names = unenforced_features(metadata.schema, metadata.action.configuration)
+    found = [Violation(f"table feature {name}", message) for name in names]
+    found += [
+        Violation(name, "is generated or has a default inside of another column, which nobody can fill in")
+        for name in metadata.rules.inside
+    ]
     if found:
-        message = "is in use, and not enforced by Lakelog yet: write with the engine that the table comes from"
-        raise ValidationError("write", [Violation(f"table feature {name}", message) for name in found])
+        raise ValidationError("write", found)
+
+
+def check_append_only(metadata: TableMetadata, options: WriteOptions) -> None:
+    """Refuses a write that would remove rows of a table which only ever gets more."""
+    if options.mode == "overwrite" and metadata.action.configuration.get("delta.appendOnly", "").lower() == "true":
+        message = (
+            "the table is append-only, and an overwrite removes rows: append, or switch that off with "
+            "dataset.set_properties({'delta.appendOnly': 'false'})"
+        )
+        raise ValidationError("write", [Violation("mode", message)])
 
 
 def check_partitioning(metadata: TableMetadata, options: WriteOptions, argument: str) -> None:
@@ -114,8 +130,10 @@ def defined_by(
     mirror: bool | str = True,
 ) -> tuple[Protocol, Metadata]:
     """The table that a first write defines. What is wrong with it is said here, before any file is written."""
-    # Spark says NOT NULL of what happens to be a literal; a table's promise is made explicitly.
-    defined = definition(name, loosened(arriving), options.partition_by or (), properties, mirror)
+    # Spark says NOT NULL of what happens to be a literal, and carries along what other tables say of their columns; a
+    # table's promise is made explicitly.
+    promised = loosened(pa.schema(map(without_mapping, arriving)))
+    defined = definition(name, promised, options.partition_by or (), properties, mirror)
     Draft(0, -1, defined, Description(operation_parameters={}, extra={}))
     return defined
 

@@ -38,11 +38,9 @@ def without_deleted(frame: "DataFrame", places: Sequence[str], vectors: Sequence
 
     A file that is not among them is an error when it is read: its rows would all be kept.
     """
-    opened = Places()
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-vectors") as pool:
-        deleted = list(pool.map(lambda vector: vector.read(opened.open), vectors))
+    deleted = deleted_indexes(vectors)
     spark = frame.sparkSession
-    names = [(name, number) for number, place in enumerate(places) for name in _names(place)]
+    names = [(name, number) for number, place in enumerate(places) for name in names_of(place)]
     paths, numbers = zip(*names, strict=True)
     known = spark.createDataFrame(pa.table({_NAME: pa.array(paths), _NUMBER: pa.array(numbers, pa.int32())}))
     known = F.broadcast(known.select("*", F.xxhash64(_NAME).alias(_KEY)))
@@ -55,11 +53,25 @@ def without_deleted(frame: "DataFrame", places: Sequence[str], vectors: Sequence
     unknown = F.raise_error(F.concat(F.lit("the catalog has no deletion vector for "), F.col(_PATH)))
     number = F.when(F.col(_PATH) == F.col(_NAME), F.col(_NUMBER)).otherwise(unknown.cast("int"))
     rows = rows.select(*columns, _ROW, number.alias(_FILE))
-    gone = F.broadcast(spark.createDataFrame(_bitmaps(deleted)))
-    return rows.join(gone, (F.col(_FILE) == F.col(_NUMBER)) & _is_set(F.col(_ROW)), "left_anti").select(*columns)
+    return by_index(rows, _FILE, _ROW, deleted, kept=False).select(*columns)
 
 
-def _names(place: str) -> list[str]:
+def deleted_indexes(vectors: Sequence[FileVector]) -> "list[NDArray[np.int64]]":
+    """What each of the vectors deletes. Raises ``LakelogError`` for one that cannot be read."""
+    opened = Places()
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-vectors") as pool:
+        return list(pool.map(lambda vector: vector.read(opened.open), vectors))
+
+
+def by_index(
+    rows: "DataFrame", file: str, row: str, indexes: "Sequence[NDArray[np.int64]]", *, kept: bool
+) -> "DataFrame":
+    """Only the rows with these indexes, or all but these: ``file`` is the column with a row's place in ``indexes``."""
+    found = F.broadcast(rows.sparkSession.createDataFrame(_bitmaps(indexes)))
+    return rows.join(found, (F.col(file) == F.col(_NUMBER)) & _is_set(F.col(row)), "left_semi" if kept else "left_anti")
+
+
+def names_of(place: str) -> list[str]:
     """What ``_metadata.file_path`` gives for a file. Versions of Spark differ in the slashes of a local one."""
     path = metadata_path(place)
     return [f"file:{path}", f"file://{path}"] if path.startswith("/") else [path]

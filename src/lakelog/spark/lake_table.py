@@ -1,20 +1,22 @@
 """``LakeTable``: a table under the names, arguments and answers of ``delta.tables.DeltaTable``."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakelog.actions import Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.evolution import change_protocol
+from lakelog.log.redefine import change_protocol, with_feature
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.merge import Merge, prepare_merge
+from lakelog.spark.optimize_builder import OptimizeBuilder
 from lakelog.spark.read import read_snapshot
+from lakelog.spark.symlinks import generate
 from lakelog.spark.table_builder import LakeTableBuilder, Mode
-from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame
+from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame, restore_frame
 from lakelog.spark.views import lake_of
 
 if TYPE_CHECKING:
@@ -157,6 +159,71 @@ class LakeTable:
     def detail(self) -> "DataFrame":
         """One row about the table, under Delta's columns."""
         return detail_frame(self._spark, self._dataset)
+
+    def vacuum(self, retentionHours: float | None = None) -> "DataFrame":
+        """Deletes files that no version needs any more. The answer is empty, as Delta's; ``dataset.vacuum`` reports."""
+        self._dataset.vacuum(retentionHours)
+        return self._spark.createDataFrame([], "path string")
+
+    def optimize(self) -> OptimizeBuilder:
+        """A builder that writes files together, or sorts their rows along a curve."""
+        return OptimizeBuilder(self._spark, self._dataset)
+
+    def restoreToVersion(self, version: int) -> "DataFrame":
+        """Makes the table what it was at a version, by a new one."""
+        return restore_frame(self._spark, self._dataset.restore(version=version, retries=_RETRIES).metrics)
+
+    def restoreToTimestamp(self, timestamp: str) -> "DataFrame":
+        """Makes the table what it was at a time, by a new version."""
+        return restore_frame(self._spark, self._dataset.restore(timestamp=timestamp, retries=_RETRIES).metrics)
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "LakeTable":
+        """A dataset of that name that begins as this one is."""
+        return self._cloned(target, isShallow, replace, properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "LakeTable":
+        """A dataset of that name that begins as this one was at a version."""
+        return self._cloned(target, isShallow, replace, properties, version=version)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "LakeTable":
+        """A dataset of that name that begins as this one was at a time."""
+        return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
+
+    def _cloned(
+        self, target: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None, **when: Any
+    ) -> "LakeTable":
+        dataset = self._lake.clone(
+            self._dataset, target, shallow=shallow, replace=replace, properties=properties, **when
+        )
+        return LakeTable(self._spark, self._lake, dataset)
+
+    def generate(self, mode: str) -> None:
+        """Writes lists of the table's files for engines that read ``symlink_format_manifest``, the only mode."""
+        generate(self._dataset, mode)
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Lists a feature in the protocol, with what it needs."""
+        change_protocol(self._lake.committer, self._dataset.id, lambda protocol: with_feature(protocol, featureName))
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Raises the protocol. Never lowers it."""

@@ -141,7 +141,7 @@ def rewritten(
     try:
         for job in _jobs(bins):
             rows = gathered(spark, dataset.location, snapshot, files, job, columns)
-            stages.append(Stage(target, rows, options))
+            stages.append(Stage(dataset.committer, target, rows, options))
             written.append(stages[-1].write())
             _check(written[-1], files, job, metadata)
     except BaseException:
@@ -152,7 +152,10 @@ def rewritten(
     with ExitStack() as pending:
         for stage in stages:
             pending.enter_context(stage)
-        return _commit(lake, dataset, snapshot, files, bins, written, asked)
+        result = _commit(lake, dataset, snapshot, files, bins, written, asked)
+    for stage in stages:
+        stage.end()
+    return result
 
 
 def check_rewritable(metadata: TableMetadata) -> None:

@@ -31,4 +31,6 @@ class PreparedChange(Generic[Result]):
             for stage in self.stages:
                 stack.push(stage)
             (result,) = commit_with_retries(lake.committer, [self.prepared], retries=retries)
+        for stage in self.stages:
+            stage.end()
         return self.told(result)

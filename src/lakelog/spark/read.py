@@ -101,8 +101,8 @@ def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, pre
 def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
     """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
     if files.num_rows == 0:
-        return _described(empty_frame(spark, snapshot.schema), snapshot.schema)
-    return _described(_united(_Scan.of(spark, location, snapshot), snapshot, files), snapshot.schema)
+        return described(empty_frame(spark, snapshot.schema), snapshot.schema)
+    return described(_united(_Scan.of(spark, location, snapshot), snapshot, files), snapshot.schema)
 
 
 def read_located(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
@@ -176,7 +176,7 @@ def _selection(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
     return [quoted(name) if name.lower() in names else name for name in columns]
 
 
-def _described(frame: "DataFrame", schema: pa.Schema) -> "DataFrame":
+def described(frame: "DataFrame", schema: pa.Schema, besides: Sequence[str] = ()) -> "DataFrame":
     """The columns with their comments and what else the table says of them."""
     metadata = {field.name: field.metadata for field in to_spark(pa.schema(map(without_mapping, schema)))}
     if not any(metadata.values()):
@@ -185,7 +185,8 @@ def _described(frame: "DataFrame", schema: pa.Schema) -> "DataFrame":
         *[
             F.col(quoted(name)).alias(name, metadata=found) if found else F.col(quoted(name))
             for name, found in metadata.items()
-        ]
+        ],
+        *besides,
     )
 
 

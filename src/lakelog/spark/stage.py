@@ -1,9 +1,10 @@
 """A write's files: written by Spark into a directory of their own, and checked, before anything is committed."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -14,28 +15,33 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import CdcFile
 from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.change_feed import CHANGE_TYPE
+from lakelog.log.commit import Committer
 from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.leaves import join_path
-from lakelog.schema.projection import Parts, project, renamed
+from lakelog.schema.projection import Parts, missing, project, renamed
+from lakelog.spark.constraints import broken_rules, filled
 from lakelog.spark.directories import partition_value, written_files
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
 from lakelog.spark.harvest import harvest_in_spark
 from lakelog.spark.options import WriteOptions
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CHANGE_DATA = "_change_data"
 """Where files of the change feed lie below a table's location, as in Delta."""
-CHANGE_TYPE = "_change_type"
 
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
+
+_SAMPLE = " sample"
 
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _SHUFFLED = 3
@@ -61,15 +67,22 @@ class Stage:
     """A write's own directory. What is in it is nobody's until the commit, and goes if there was none."""
 
     def __init__(
-        self, target: Target, frame: "DataFrame", options: WriteOptions, kept: "DataFrame | None" = None
+        self,
+        committer: Committer,
+        target: Target,
+        frame: "DataFrame",
+        options: WriteOptions,
+        kept: "DataFrame | None" = None,
     ) -> None:
+        self._committer = committer
         self._target = target
         self._frame = frame
         self._kept = kept
         self._options = options
         self._directory = write_directory()
-        self._written = False
+        self._registered = self._written = False
         self._check_target()
+        self._rules = broken_rules(frame.sparkSession, target.metadata, missing(target.columns))
 
     def __enter__(self) -> "Stage":
         return self
@@ -80,10 +93,17 @@ class Stage:
         if failed and not isinstance(error, CommitOutcomeUnknown):
             self.discard()
 
+    def end(self) -> None:
+        """Tells that nothing of it is in flight any more: the files are part of the table, or gone."""
+        if self._registered:
+            end_write(self._committer, self._directory)
+            self._registered = False
+
     def discard(self) -> None:
         """Deletes what was written. Only for who knows that it is not committed."""
         for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
             shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
+        self.end()
 
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""
@@ -108,6 +128,7 @@ class Stage:
         partitions = metadata.partition_columns
         sources = [F.col(quoted(name)) for name in self._frame.columns]
         rows = self._frame.select(*column_expressions(self._target.columns, sources))
+        rows = filled(rows, metadata, missing(self._target.columns))
         observation, kept = Observation(), Observation()
         counted, problems = self._counted()
         rows = rows.observe(observation, *counted)
@@ -126,7 +147,9 @@ class Stage:
                 self._write_to(self._directory, rows)
         counts = observation.get
         if found := [
-            Violation(where, f"{counts[name]} {what}") for name, (where, what) in problems.items() if counts[name]
+            Violation(where, f"{counts[name]} {what}{_sample(counts, name)}")
+            for name, (where, what) in problems.items()
+            if counts[name]
         ]:
             raise SchemaMismatchError("values of the incoming data", found)
         written = self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
@@ -145,6 +168,9 @@ class Stage:
         ]
 
     def _write_to(self, directory: str, rows: "DataFrame") -> None:
+        if not self._registered:
+            register_write(self._committer, self._target.location, self._directory)
+            self._registered = True
         writer = rows.write.options(**self._options.for_spark)
         if partitions := self._target.metadata.partition_columns:
             writer = writer.partitionBy(*partitions)
@@ -155,10 +181,12 @@ class Stage:
         counted = [F.count(F.lit(1)).alias("rows")]
         problems: dict[str, tuple[str, str]] = {}
 
-        def count(condition: "Column", where: str, what: str) -> None:
+        def count(condition: "Column", where: str, what: str, values: "Column | None" = None) -> None:
             name = f"problem {len(problems)}"
             problems[name] = (where, what)
             counted.append(F.count_if(condition).alias(name))
+            if values is not None:
+                counted.append(F.first(F.when(condition, values), ignorenulls=True).alias(f"{name}{_SAMPLE}"))
 
         partitions = self._target.metadata.action.partition_columns
         for field in self._target.metadata.schema:
@@ -170,6 +198,8 @@ class Stage:
         condition = self._options.replace_where
         if condition is not None:
             count(~matches(condition), "replace_where", f"rows do not match {condition!r}, or match as NULL")
+        for rule in self._rules:
+            count(rule.condition, rule.where, rule.what, rule.values)
         return counted, problems
 
     def _physical(self, rows: "DataFrame") -> list["Column"]:
@@ -200,6 +230,12 @@ class Stage:
             message = f"Spark wrote {rows + again} rows, and the files have {found.rows}: nothing was committed"
             raise LakelogError(message)
         return replace(_without_empty(found, self._target.location), rows=rows)
+
+
+def _sample(counts: Mapping[str, Any], name: str) -> str:
+    """One of the rows that were counted, where its values were kept."""
+    values = counts.get(f"{name}{_SAMPLE}")
+    return f", one of them with {values}" if values else ""
 
 
 def _without_empty(found: Harvest, location: str) -> Harvest:

@@ -78,7 +78,7 @@ class LakeTableBuilder:
         return self
 
     def partitionedBy(self, *cols: str | Sequence[str]) -> "LakeTableBuilder":
-        self._partitions = _names(cols)
+        self._partitions = names_of(cols)
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> "LakeTableBuilder":
@@ -134,7 +134,7 @@ def _parsed(kind: str | DataType) -> DataType:
     return kind if isinstance(kind, DataType) else DataType.fromDDL(kind)
 
 
-def _names(given: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
+def names_of(given: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
     """Names one by one, or in one list."""
     names = given[0] if len(given) == 1 and not isinstance(given[0], str) else given
     return tuple(_text(name, "column") for name in names)

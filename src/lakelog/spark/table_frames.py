@@ -82,5 +82,27 @@ def merge_frame(spark: "SparkSession", metrics: Mapping[str, int]) -> "DataFrame
     return spark.createDataFrame([(updated + deleted + inserted, updated, deleted, inserted)], _MERGE)
 
 
+def restore_frame(spark: "SparkSession", metrics: Mapping[str, int]) -> "DataFrame":
+    """Delta's answer to a restoration, out of what its history has."""
+    names = {
+        "table_size_after_restore": "tableSizeAfterRestore",
+        "num_of_files_after_restore": "numOfFilesAfterRestore",
+        "num_removed_files": "numRemovedFiles",
+        "num_restored_files": "numRestoredFiles",
+        "removed_files_size": "removedFilesSize",
+        "restored_files_size": "restoredFilesSize",
+    }
+    row = tuple(int(metrics.get(name, 0)) for name in names.values())
+    return spark.createDataFrame([row], ", ".join(f"{name} long" for name in names))
+
+
+def optimize_frame(spark: "SparkSession", location: str, metrics: Mapping[str, int]) -> "DataFrame":
+    """A row with the table's path and the metrics of an optimization, which are zero if there was nothing to do."""
+    names = ("numFilesAdded", "numFilesRemoved", "bytesAdded", "bytesRemoved")
+    told = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes")
+    row = (location, tuple(int(metrics.get(name, 0)) for name in told))
+    return spark.createDataFrame([row], f"path string, metrics struct<{', '.join(f'{name}: long' for name in names)}>")
+
+
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}

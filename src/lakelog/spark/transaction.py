@@ -82,6 +82,8 @@ class LakeTransaction:
             for stage in self._stages:
                 stack.push(stage)
             self._commit()
+        for stage in self._stages:
+            stage.end()
         self._state = "committed"
 
     @property

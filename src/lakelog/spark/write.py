@@ -26,6 +26,7 @@ from lakelog.spark.auto_compact import compacted
 from lakelog.spark.commits import (
     Change,
     WriteResult,
+    check_append_only,
     check_features,
     check_partitioning,
     commit_new,
@@ -36,6 +37,7 @@ from lakelog.spark.commits import (
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import frame_of
+from lakelog.spark.new_rules import check_new_rules
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import predicate_of
@@ -84,7 +86,9 @@ def write_dataset(
     ``VersionConflict``. With ``retries``, a lost race is tried again unless the winner's change really conflicts.
     ``txn_app_id`` and ``txn_version`` make a write that was committed before a write that is skipped.
 
-    Raises ``SchemaMismatchError`` before any file exists if the data does not fit and the options do not allow it.
+    Columns that the data lacks have their defaults, or are generated, or null. Raises ``SchemaMismatchError`` before
+    any file exists if the data does not fit and the options do not allow it, and after Spark has looked at all rows if
+    some of them break a constraint, another rule of the table, or a NOT NULL; then the files go.
     A write that fails leaves no trace in the log; after ``CommitOutcomeUnknown`` its files stay.
     """
     options = WriteOptions(
@@ -154,13 +158,18 @@ def _create(
     arriving = from_spark(frame.schema)
     defined = defined_by(name, arriving, options, properties, mirror)
     described = TableMetadata(0, defined[1], 0)
+    check_features(described)
+    if described.rules:
+        check_new_rules(frame.sparkSession, described)
     target = Target(
         location=lake.new_location(name),
         metadata=described,
         columns=project(list(arriving), list(described.schema)),
     )
-    with Stage(target, frame, options) as stage:
-        return commit_new(lake, name, defined, target.location, stage.write(), options)
+    with Stage(lake.committer, target, frame, options) as stage:
+        result = commit_new(lake, name, defined, target.location, stage.write(), options)
+    stage.end()
+    return result
 
 
 def prepare_write(
@@ -171,6 +180,7 @@ def prepare_write(
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
     check_partitioning(change.metadata, options, "partition_by")
+    check_append_only(snapshot.state.metadata, options)
     in_part = options.replace_where is not None or options.partition_overwrite_mode == "dynamic"
     if plan.rewrites and options.mode == "overwrite" and in_part:
         message = "would become a string, for which all files are written again: append, or overwrite the whole table"
@@ -194,7 +204,7 @@ def prepare_write(
     kept = None
     if rewritten is not None and rewritten.num_rows:
         kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
-    with Stage(target, frame, options, kept) as stage:
+    with Stage(dataset.committer, target, frame, options, kept) as stage:
         return prepare_change(dataset, change, stage.write(), options, stage)
 
 

@@ -105,10 +105,10 @@ FROM dl_protocol_updates WHERE table_id = $table_id AND version <= $version ORDE
 SELECT version, arrow_schema, merge FROM schema_versions WHERE table_id = $table_id AND version <= $version
 
 -- name: schema_history
--- A table's Arrow schemas, newest first, with the commits that brought them.
+-- A table's Arrow schemas, newest first, with the commits that brought them, as far as they have not expired.
 SELECT s.version, s.arrow_schema, s.introduced_by, s.merge, v.committed_at, v.operation,
        CAST(v.commit_id AS VARCHAR) AS commit_id
-FROM schema_versions s JOIN dl_table_versions v ON v.table_id = s.table_id AND v.version = s.introduced_by
+FROM schema_versions s LEFT JOIN dl_table_versions v ON v.table_id = s.table_id AND v.version = s.introduced_by
 WHERE s.table_id = $table_id ORDER BY s.version DESC
 
 -- name: version_at_time
@@ -209,6 +209,18 @@ SELECT version, ordinal FROM (
   WHERE table_id = $table_id AND version > $version AND version <= $last
 ) AS touched
 {kept}
+
+-- name: feed_files
+-- Each file whose rows a commit of a range of versions added or removed, if the commit has no change files that say more.
+SELECT f.version AS commit_version, 'insert' AS change_type, {columns} FROM dl_add_files f
+WHERE f.table_id = $table_id AND f.version >= $first AND f.version <= $last AND f.data_change
+  AND NOT EXISTS (SELECT 1 FROM dl_cdc_files c WHERE c.table_id = $table_id AND c.version = f.version)
+UNION ALL
+SELECT r.version AS commit_version, 'delete' AS change_type, {columns}
+FROM dl_remove_files r CROSS JOIN dl_add_files f
+WHERE r.table_id = $table_id AND r.version >= $first AND r.version <= $last AND r.data_change
+  AND f.table_id = $table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
+  AND NOT EXISTS (SELECT 1 FROM dl_cdc_files c WHERE c.table_id = $table_id AND c.version = r.version)
 
 -- name: cdc_files
 SELECT {columns} FROM dl_cdc_files f

@@ -1,4 +1,4 @@
--- Lakelog catalog, format 1, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
+-- Lakelog catalog, format 2, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
 -- updates of what they cover, so only small tables that are never updated have keys; one writer at a time sees to the rest.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
@@ -145,6 +145,24 @@ CREATE TABLE dl_mirror_status (
     state              text NOT NULL,
     error              text,
     updated_at         bigint NOT NULL
+);
+
+-- A write in flight: its own directory below a location, from before its first file until it has ended or expired.
+CREATE TABLE dl_writes (
+    directory   text NOT NULL,
+    location    text NOT NULL,
+    started_at  bigint NOT NULL,
+    expires_at  bigint NOT NULL
+);
+
+-- What upkeep has taken away. Data of versions before oldest_version is not whole. Files that were removed before
+-- expired_at may be unknown to the log; shared says that the location had files of others when it became a table.
+CREATE TABLE dl_retention (
+    table_id        bigint NOT NULL,
+    oldest_version  bigint NOT NULL DEFAULT 0,
+    vacuumed_at     bigint,
+    expired_at      bigint,
+    shared          boolean NOT NULL DEFAULT false
 );
 
 -- An Arrow schema, as an IPC schema message. introduced_by is the commit's version.

@@ -1,4 +1,4 @@
--- Lakelog catalog, format 1, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
+-- Lakelog catalog, format 2, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
 CREATE TABLE lakelog_migrations (
@@ -152,6 +152,24 @@ CREATE TABLE dl_mirror_status (
     state              text NOT NULL,
     error              text,
     updated_at         bigint NOT NULL
+);
+
+-- A write in flight: its own directory below a location, from before its first file until it has ended or expired.
+CREATE TABLE dl_writes (
+    directory   text PRIMARY KEY,
+    location    text NOT NULL,
+    started_at  bigint NOT NULL,
+    expires_at  bigint NOT NULL
+);
+
+-- What upkeep has taken away. Data of versions before oldest_version is not whole. Files that were removed before
+-- expired_at may be unknown to the log; shared says that the location had files of others when it became a table.
+CREATE TABLE dl_retention (
+    table_id        bigint PRIMARY KEY REFERENCES dl_tables,
+    oldest_version  bigint NOT NULL DEFAULT 0,
+    vacuumed_at     bigint,
+    expired_at      bigint,
+    shared          boolean NOT NULL DEFAULT false
 );
 
 -- An Arrow schema, as an IPC schema message. introduced_by is the commit's version.

@@ -169,23 +169,23 @@ class _Reader:
             case "column" | "dot":
                 return self._truth(self._column(node), wanted)
             case "eq" | "neq" | "lt" | "lte" | "gt" | "gte":
-                return self._comparison(node.key, _arguments(node, "this", "expression"), wanted)
+                return self._comparison(node.key, arguments(node, "this", "expression"), wanted)
             case "nullsafeeq" | "nullsafeneq":
                 same = (node.key == "nullsafeeq") == wanted
-                return self._null_safe(_arguments(node, "this", "expression"), same)
+                return self._null_safe(arguments(node, "this", "expression"), same)
             case "between":
-                return self._between(_arguments(node, "this", "low", "high"), wanted)
+                return self._between(arguments(node, "this", "low", "high"), wanted)
             case "in":
-                return self._in(_arguments(node, "this", "expressions"), wanted)
+                return self._in(arguments(node, "this", "expressions"), wanted)
             case "is":
-                return self._is(_arguments(node, "this", "expression"), wanted)
+                return self._is(arguments(node, "this", "expression"), wanted)
             case "like":
-                return self._like(_arguments(node, "this", "expression", "negate"), "\\", wanted)
+                return self._like(arguments(node, "this", "expression", "negate"), "\\", wanted)
             case "escape" if node.this.key == "like":
-                escape = _literal(node.expression).value
+                escape = literal_of(node.expression).value
                 if not isinstance(escape, str) or len(escape) != 1:
                     raise Rejected("ESCAPE needs one character")
-                return self._like(_arguments(node.this, "this", "expression", "negate"), escape, wanted)
+                return self._like(arguments(node.this, "this", "expression", "negate"), escape, wanted)
         raise _unanalysable(node)
 
     def _column(self, node: "exp.Expr") -> str:
@@ -200,7 +200,7 @@ class _Reader:
         return name
 
     def _constant(self, node: "exp.Expr") -> Literal:
-        found = _literal(node)
+        found = literal_of(node)
         self.has_null |= found.kind is Kind.NULL
         return found
 
@@ -306,7 +306,7 @@ def _constant(name: str, left: Literal, right: Literal) -> Predicate:
     return Everything() if _COMPARISONS[name](left.value, right.value) else Nothing()
 
 
-def _literal(node: "exp.Expr") -> Literal:
+def literal_of(node: "exp.Expr") -> Literal:
     """The constant that a node stands for. Raises Rejected."""
     node = _bare(node)
     match node.key:
@@ -317,11 +317,11 @@ def _literal(node: "exp.Expr") -> Literal:
         case "null":
             return Literal(Kind.NULL)
         case "neg":
-            return negated(_literal(node.this))
+            return negated(literal_of(node.this))
         case "cast" | "trycast":
-            target = _arguments(node, "this", "to", "safe").args["to"]
+            target = arguments(node, "this", "to", "safe").args["to"]
             sizes = [int(size.name) for size in target.expressions if size.name.isdecimal() and len(size.name) < 4]
-            return cast(_literal(node.this), str(getattr(target.this, "value", target.this)), sizes)
+            return cast(literal_of(node.this), str(getattr(target.this, "value", target.this)), sizes)
     raise _unanalysable(node)
 
 
@@ -341,7 +341,7 @@ def _chain(node: "exp.Expr") -> "list[exp.Expr]":
     return [tip, *reversed(items)]
 
 
-def _arguments(node: "exp.Expr", *known: str) -> "exp.Expr":
+def arguments(node: "exp.Expr", *known: str) -> "exp.Expr":
     """The node, if sqlglot has found nothing in it but these arguments. Raises Rejected."""
     if any(value and name not in known for name, value in node.args.items()):
         raise _unanalysable(node)

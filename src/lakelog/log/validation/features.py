@@ -99,6 +99,8 @@ _BY_PROPERTY = {
     widening.ENABLED: widening.FEATURE,
 }
 """What a table property needs when it is true."""
+SWITCHES = frozenset(_BY_PROPERTY)
+"""Properties that are true or false."""
 _BY_FIELD = {
     b"delta.invariants": "invariants",
     b"delta.generationExpression": "generatedColumns",
@@ -111,17 +113,14 @@ _BY_FIELD = {
 
 _UNENFORCED = frozenset(
     {
-        "checkConstraints",
         "collations",
         "collations-preview",
-        "generatedColumns",
         "icebergCompatV1",
         "icebergCompatV2",
         "icebergCompatV3",
         "icebergWriterCompatV1",
         "icebergWriterCompatV3",
         "identityColumns",
-        "invariants",
         "materializePartitionColumns",
         "rowTracking",
         "variantShredding",

@@ -6,17 +6,18 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
+from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.matched import matched_files
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total
+from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -37,7 +38,7 @@ def prepare_delete(
     if matched.part.num_rows:
         assert condition is not None, "without a condition every file goes as a whole"
         rows = read_these(session, dataset.location, snapshot, matched.part).where(~matches(condition))
-        if has_feed(snapshot):
+        if is_kept(snapshot.state.metadata):
             # Files that go as a whole are told with the others: a commit has changes of its own, or none.
             gone = read_these(session, dataset.location, snapshot, matched.files).where(matches(condition))
             changes = gone.withColumn(CHANGE_TYPE, F.lit("delete"))

@@ -10,16 +10,18 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.evolution import WritePlan
+from lakelog.log.change_feed import CHANGE_TYPE
 from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
+from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, expression
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,7 +83,8 @@ class Join:
     dataset: Dataset
     snapshot: Snapshot
     alias: str | None
-    plan: WritePlan
+    metadata: TableMetadata
+    """The table as it will be."""
     source: "DataFrame"
     """As ``numbered_source`` gives it."""
     condition: Expression
@@ -94,7 +97,7 @@ class Join:
 
     def named(self, rows: "DataFrame", old: Sequence[pa.Field], besides: Sequence[str] = ()) -> "DataFrame":
         """Rows of the table as the merge's expressions name them."""
-        new = list(self.plan.schema)
+        new = list(self.metadata.schema)
         sources = [F.col(quoted(field.name)) for field in old]
         rows = rows.select(*column_expressions(project(old, new, physical_name), sources), *besides)
         again = [F.col(quoted(field.name)).alias(f"{_TABLE}_{number}") for number, field in enumerate(new)]
@@ -167,23 +170,36 @@ class Join:
         """The same, where nobody has looked for pairs."""
         return self.source.join(self.table(files), expression(self.condition), "left_anti")
 
-    def values(self, kinds: Sequence[When]) -> "list[Column]":
-        """The table's columns of a row with an action."""
+    def written(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
+        """The table's columns of rows with an action."""
+        return self._generated(rows.select(*self._values(kinds)), kinds)
+
+    def _generated(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
+        """Rows with generated columns that follow the others, unless every clause has said what they are."""
+        steps = [step for when in kinds for step in self.steps_for(when) if step.clause.act is not Act.DELETE]
+        said = set.intersection(*(set(step.values) for step in steps)) if steps else set()
+        return filled(rows, self.metadata, self.metadata.rules.generated.keys() - said)
+
+    def _values(self, kinds: Sequence[When]) -> "list[Column]":
         is_new = When.NOT_MATCHED in kinds
         steps = [step for when in kinds for step in self.steps_for(when)]
         columns = []
         for name, old in self._old.items():
-            kind = self.plan.schema.field(name).type
-            value = F.lit(None).cast(spark_type(kind)) if is_new else old
+            value = self._default(name) if is_new else old
             for step in steps:
                 if name in step.values:
                     value = F.when(F.col(ACTION) == step.number, step.values[name]).otherwise(value)
             columns.append(value.alias(name))
         return columns
 
+    def _default(self, name: str) -> "Column":
+        sql = self.metadata.rules.defaults.get(name)
+        value = F.lit(None) if sql is None else F.expr(sql)
+        return value.cast(spark_type(self.metadata.schema.field(name).type))
+
     @cached_property
     def _old(self) -> "dict[str, Column]":
-        return columns_of_table(self.plan.schema)
+        return columns_of_table(self.metadata.schema)
 
     def is_any(self, *acts: Act, kinds: Sequence[When] = tuple(When)) -> "Column":
         """Whether a row's action is one of these."""
@@ -194,14 +210,14 @@ class Join:
         """What the change feed says of the rows that were there."""
         kinds = (When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
         old = [column.alias(name) for name, column in self._old.items()]
-        new = self.values(kinds)
-
-        def told(columns: "Sequence[Column]", what: str) -> "Column":
-            return F.struct(*columns, F.lit(what).alias(CHANGE_TYPE))
-
-        both = F.array(told(old, "update_preimage"), told(new, "update_postimage"))
-        change = F.when(self.is_any(Act.UPDATE), both).otherwise(F.array(told(old, "delete")))
-        return changed.where(F.col(ACTION) != COPIED).select(F.inline(change))
+        updated = changed.where(self.is_any(Act.UPDATE))
+        deleted = changed.where(self.is_any(Act.DELETE))
+        parts = [
+            updated.select(*old).withColumn(CHANGE_TYPE, F.lit("update_preimage")),
+            self.written(updated, kinds).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
+            deleted.select(*old).withColumn(CHANGE_TYPE, F.lit("delete")),
+        ]
+        return reduce(lambda one, other: one.union(other), parts)
 
     @property
     def _only_deletes(self) -> bool:

@@ -7,7 +7,7 @@ Rows of the source that match nothing are added. A merge that only inserts write
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,12 +17,15 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import WritePlan, plan_write
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import TableMetadata
 from lakelog.schema.merge import MergeOptions
 from lakelog.schema.spark import from_spark
+from lakelog.spark.commits import Change
 from lakelog.spark.dml.assign import Expression, assigned, expression
 from lakelog.spark.dml.clauses import Act, Clause, When, check_clauses, shown_clauses
 from lakelog.spark.dml.joined import (
@@ -35,7 +38,7 @@ from lakelog.spark.dml.joined import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total, unchanged
+from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total, unchanged
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
@@ -43,7 +46,6 @@ from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.stage import CHANGE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +75,10 @@ def prepare_merge(
     plan = _evolved(snapshot, merge) if merge.schema_evolution else unchanged(snapshot)
     with _kept(numbered_source(merge.source)) as source:
         join = _joined(session_for(spark), dataset, snapshot, merge, plan, source)
-        return _prepared(join, merge, options)
+        return _prepared(join, merge, plan, options)
 
 
-def _prepared(join: Join, merge: Merge, options: WriteOptions) -> PreparedChange[ChangeResult]:
+def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) -> PreparedChange[ChangeResult]:
     snapshot = join.snapshot
     partitions = tuple(snapshot.metadata.partition_columns)
     condition = expression(merge.condition)
@@ -87,7 +89,7 @@ def _prepared(join: Join, merge: Merge, options: WriteOptions) -> PreparedChange
     with _kept(join.pairs(candidates)) if _changes_rows(merge) else _nothing() as pairs:
         found = None if pairs is None else join.matches(candidates, pairs)
         return (
-            _Outcome(join, merge, found, candidates, source_rows)
+            _Outcome(join, merge, plan, found, candidates, source_rows)
             .rewrite(Reads(predicates=(predicate,)))
             .prepare(options)
         )
@@ -96,8 +98,17 @@ def _prepared(join: Join, merge: Merge, options: WriteOptions) -> PreparedChange
 class _Outcome:
     """The rows that a merge writes, and how many of them are what."""
 
-    def __init__(self, join: Join, merge: Merge, found: Matches | None, candidates: pa.Table, source_rows: int) -> None:
+    def __init__(
+        self,
+        join: Join,
+        merge: Merge,
+        plan: WritePlan,
+        found: Matches | None,
+        candidates: pa.Table,
+        source_rows: int,
+    ) -> None:
         self._join = join
+        self._plan = plan
         self._merge = merge
         self._found = found
         self._candidates = candidates
@@ -129,8 +140,9 @@ class _Outcome:
             reads=reads,
             removed=touched,
             rows=_union(self._parts),
-            changes=_union(self._feed) if has_feed(join.snapshot) else None,
-            plan=join.plan,
+            # Files that are only added tell by themselves that their rows are new.
+            changes=_union(self._feed) if touched.num_rows and is_kept(join.snapshot.state.metadata) else None,
+            plan=self._plan,
             metrics=lambda written: self._metrics(touched, written),
         )
 
@@ -146,11 +158,11 @@ class _Outcome:
             *[count.alias(name) for name, count in kinds.items()],
             F.count_if(F.col(ACTION) == COPIED).alias("copied"),
         )
-        self._parts.append(counted.where(~join.is_any(Act.DELETE)).select(*join.values(_OLD)))
+        self._parts.append(join.written(counted.where(~join.is_any(Act.DELETE)), _OLD))
         self._feed.append(join.feed(changed))
 
     def _add_new(self, new: "DataFrame") -> None:
-        rows = new.select(*self._join.values((When.NOT_MATCHED,)))
+        rows = self._join.written(new, (When.NOT_MATCHED,))
         # Few rows that come from many tasks are not to become as many files.
         rows = rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
         self._parts.append(rows.observe(self._new, F.count(F.lit(1)).alias("inserted")))
@@ -204,12 +216,13 @@ def _joined(
     source: "DataFrame",
 ) -> Join:
     """Everything that can be wrong with the merge's expressions is said here."""
+    metadata = Change(snapshot=snapshot, plan=plan).metadata
     join = Join(
         spark=spark,
         dataset=dataset,
         snapshot=snapshot,
         alias=merge.alias,
-        plan=plan,
+        metadata=metadata,
         source=source,
         condition=merge.condition,
         steps=(),
@@ -229,29 +242,23 @@ def _joined(
             _analysed(scopes[clause.when], clause.condition, f"condition of {what}")
         values = {}
         if clause.act is not Act.DELETE:
-            chosen = clause.values if clause.values is not None else _star(plan.schema, theirs, merge, what)
+            chosen = clause.values if clause.values is not None else _star(metadata, theirs, merge, clause.act)
             named = {_unqualified(name, merge.alias, plan.schema): value for name, value in chosen.items()}
             values = assigned(plan.schema, scopes[clause.when], named, columns_of_table(plan.schema), what)
         steps.append(Step(number=number, clause=clause, values=values))
-    return Join(
-        spark=spark,
-        dataset=dataset,
-        snapshot=snapshot,
-        alias=merge.alias,
-        plan=plan,
-        source=source,
-        condition=merge.condition,
-        steps=tuple(steps),
-    )
+    return replace(join, steps=tuple(steps))
 
 
-def _star(schema: pa.Schema, theirs: Any, merge: Merge, what: str) -> dict[str, Expression]:
+def _star(metadata: TableMetadata, theirs: Any, merge: Merge, act: Act) -> dict[str, Expression]:
     """All columns of the table by the source's of the same names."""
-    missing = [name for name in schema.names if name.lower() not in theirs]
+    names = metadata.schema.names
+    rules = metadata.rules
+    optional = {*rules.generated, *(rules.defaults if act is Act.INSERT else ())}
+    missing = [name for name in names if name.lower() not in theirs and name not in optional]
     if missing and not merge.schema_evolution:
         message = "is not a column of the source, as all columns of the table have to be for *"
-        raise ValidationError(what, [Violation(name, message) for name in missing])
-    return {quoted(name): theirs[name.lower()] for name in schema.names if name.lower() in theirs}
+        raise ValidationError(f"{act.value} all", [Violation(name, message) for name in missing])
+    return {quoted(name): theirs[name.lower()] for name in names if name.lower() in theirs}
 
 
 def _unqualified(name: str, alias: str | None, schema: pa.Schema) -> str:

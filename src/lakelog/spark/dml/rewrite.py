@@ -27,8 +27,6 @@ from lakelog.spark.stage import Stage, Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FEED = "delta.enableChangeDataFeed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeResult:
@@ -89,7 +87,7 @@ class Rewrite:
         target = Target(location=self.dataset.location, metadata=metadata, columns=columns)
         frame = self.rows if self.rows is not None else self.changes
         assert frame is not None
-        with Stage(target, frame, options) as stage:
+        with Stage(self.dataset.committer, target, frame, options) as stage:
             found = Written()
             row_groups: Any = ()
             if self.rows is not None:
@@ -158,11 +156,6 @@ def unchanged(snapshot: Snapshot) -> WritePlan:
         incoming=metadata.schema,
         physical=metadata.physical,
     )
-
-
-def has_feed(snapshot: Snapshot) -> bool:
-    """Whether the table keeps what changed, row by row."""
-    return snapshot.metadata.configuration.get(_FEED, "").lower() == "true"
 
 
 def refuse_append_only(dataset: Dataset, snapshot: Snapshot, verb: str) -> None:

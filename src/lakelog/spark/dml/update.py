@@ -7,11 +7,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
+from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.snapshot import Snapshot
+from lakelog.spark.constraints import filled
 from lakelog.spark.dml.assign import Expression, assigned
 from lakelog.spark.dml.matched import matched_files
-from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, has_feed, refuse_append_only, total
+from lakelog.spark.dml.rewrite import ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
@@ -19,10 +21,10 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
-from lakelog.spark.stage import CHANGE_TYPE, matches
+from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _CHANGED = "__lakelog_changed"
 
@@ -55,8 +57,14 @@ def prepare_update(
                 for name, column in old.items()
             ]
         )
-        if has_feed(snapshot):
-            changes = _changes(before.where(is_match), new)
+        metadata = snapshot.state.metadata
+        # Generated columns follow those that they are made of, unless somebody says what they are.
+        following = metadata.rules.generated.keys() - new.keys()
+        rows = filled(rows, metadata, following)
+        if is_kept(snapshot.state.metadata):
+            after = before.where(is_match).select(*[new.get(name, column).alias(name) for name, column in old.items()])
+            told = before.where(is_match).withColumn(CHANGE_TYPE, F.lit("update_preimage"))
+            changes = told.union(filled(after, metadata, following).withColumn(CHANGE_TYPE, F.lit("update_postimage")))
 
     def metrics(written: Written) -> dict[str, int]:
         updated = int(counted.get["updated"]) if rows is not None else 0
@@ -81,9 +89,3 @@ def prepare_update(
         changes=changes,
         metrics=metrics,
     ).prepare(options)
-
-
-def _changes(before: "DataFrame", new: "Mapping[str, Column]") -> "DataFrame":
-    columns = [new.get(name, F.col(quoted(name))).alias(name) for name in before.columns]
-    old = before.withColumn(CHANGE_TYPE, F.lit("update_preimage"))
-    return old.union(before.select(*columns, F.lit("update_postimage").alias(CHANGE_TYPE)))

@@ -1,6 +1,7 @@
 """A write from beginning to end: planned before its first file, carried out by tasks, committed once."""
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,15 @@ from lakelog.errors import (
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.places import write_directory
+from lakelog.log.row_rules import RowRules
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
+from lakelog.schema.projection import missing, project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import (
     Change,
+    check_append_only,
     check_features,
     check_partitioning,
     commit_new,
@@ -32,6 +36,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset
 from lakelog.spark.source.replace_where import Replaced, replaced
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -66,11 +71,22 @@ class Job:
                 raise
             except LakelogError:
                 # Our own word that nothing was committed.
-                self.discard()
+                self._delete()
+                end_write(lake.committer, self.directory)
                 raise
+            end_write(lake.committer, self.directory)
 
     def discard(self) -> None:
         """Deletes what the write has written. Only for who knows that it is not committed."""
+        self._delete()
+        self.end()
+
+    def end(self) -> None:
+        """Says that nothing more will be written. Never raises."""
+        with suppress(LakelogError), self.place.connect(create=False) as lake:
+            end_write(lake.committer, self.directory)
+
+    def _delete(self) -> None:
         shutil.rmtree(Path(self.location) / self.directory, ignore_errors=True)
 
     def _commit(self, lake: Lake, written: Harvest) -> None:
@@ -93,8 +109,10 @@ def plan_job(options: SinkOptions, schema: "StructType") -> Job:
             job = _new_table(lake, options, schema)
         else:
             job = _change(lake, dataset, options, schema)
-    if "://" in job.location:
-        raise LakelogError(f"rows can be written to local files only so far, not to {job.location}")
+        if "://" in job.location:
+            raise LakelogError(f"rows can be written to local files only so far, not to {job.location}")
+        if not job.skipped:
+            register_write(lake.committer, job.location, job.directory)
     return job
 
 
@@ -132,6 +150,9 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
     check_partitioning(change.metadata, write, "partitionColumns")
+    check_append_only(snapshot.state.metadata, write)
+    # What tasks could not follow is refused now.
+    RowRules(plan.rules, plan.schema, missing(project(list(plan.incoming), list(plan.schema))))
     return Job(
         place=options.place,
         options=write,

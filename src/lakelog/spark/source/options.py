@@ -29,11 +29,10 @@ _READS = frozenset({Door.READ, Door.READ_STREAM})
 _WRITES = frozenset({Door.WRITE, Door.WRITE_STREAM})
 _KNOWN: dict[str, frozenset[Door]] = {
     **dict.fromkeys(("catalog", "root", "catalogSchema", "path"), _READS | _WRITES),
-    **dict.fromkeys(("versionAsOf", "timestampAsOf"), frozenset({Door.READ})),
+    **dict.fromkeys(("readChangeFeed", "startingVersion", "startingTimestamp"), _READS),
+    **dict.fromkeys(("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp"), frozenset({Door.READ})),
     **dict.fromkeys(
         (
-            "startingVersion",
-            "startingTimestamp",
             "maxFilesPerTrigger",
             "maxBytesPerTrigger",
             "ignoreDeletes",
@@ -52,18 +51,15 @@ _KNOWN: dict[str, frozenset[Door]] = {
     "checkpointLocation": frozenset({Door.WRITE_STREAM}),
 }
 _REFUSED = {
-    "readChangeFeed": "changed rows are not kept; dataset.changes(…) names the files of each commit",
     "ignoreChanges": "would give rows again that a change only moved; skipChangeCommits leaves such commits out",
     "failOnDataLoss": "a file that is gone is always an error",
     "dataChange": "only Lakelog's own compaction may say that it changes nothing",
     "replaceOn": "use replaceWhere on partition columns, or lakelog.write_dataset",
     "replaceUsing": "use replaceWhere on partition columns, or lakelog.write_dataset",
     "optimizeWrite": "repartition the DataFrame before it is written",
-    "endingVersion": "there is no change feed to end; read one version by versionAsOf",
-    "endingTimestamp": "there is no change feed to end; read one version by timestampAsOf",
     "partitionBy": "Spark refuses it, too: name the columns of a new table by partitionColumns",
 }
-_HARMLESS = {"readChangeFeed": "false", "ignoreChanges": "false", "failOnDataLoss": "true", "dataChange": "true"}
+_HARMLESS = {"ignoreChanges": "false", "failOnDataLoss": "true", "dataChange": "true"}
 """Values that ask for nothing else than what happens."""
 
 _ELSEWHERE = "the processes that Spark starts may be in other directories, also in some that are deleted afterwards"
@@ -94,8 +90,11 @@ class ReadOptions:
     place: Place
     version: int | None
     timestamp: str | None
+    change_feed: bool
     starting_version: int | str | None
     starting_timestamp: str | None
+    ending_version: int | None
+    ending_timestamp: str | None
     max_files: int | None
     max_bytes: int | None
     ignore_deletes: bool
@@ -119,8 +118,11 @@ def read_options(options: Mapping[str, str], *doors: Door) -> ReadOptions:
         place=given.place(),
         version=given.number("versionAsOf", 0),
         timestamp=given.time("timestampAsOf"),
+        change_feed=given.flag("readChangeFeed"),
         starting_version=given.starting_version(),
         starting_timestamp=given.time("startingTimestamp"),
+        ending_version=given.number("endingVersion", 0),
+        ending_timestamp=given.time("endingTimestamp"),
         max_files=given.number("maxFilesPerTrigger", 1),
         max_bytes=given.size("maxBytesPerTrigger"),
         ignore_deletes=given.flag("ignoreDeletes"),
@@ -128,8 +130,28 @@ def read_options(options: Mapping[str, str], *doors: Door) -> ReadOptions:
     )
     given.not_both("versionAsOf", "timestampAsOf")
     given.not_both("startingVersion", "startingTimestamp")
+    given.not_both("endingVersion", "endingTimestamp")
+    _check_feed(given, found, frozenset(doors))
     given.finish()
     return found
+
+
+def _check_feed(given: "_Given", found: ReadOptions, doors: frozenset[Door]) -> None:
+    """What is said of a range of changes, and what is asked for instead of it."""
+    if found.change_feed:
+        for name in ("versionAsOf", "timestampAsOf", "ignoreDeletes", "skipChangeCommits"):
+            if given.text(name) not in (None, "false"):
+                given.wrong(name, "goes without readChangeFeed, which gives all changes of a range of versions")
+        if doors == {Door.READ} or given.text("endingVersion") or given.text("endingTimestamp"):
+            if found.starting_version is None and found.starting_timestamp is None:
+                given.wrong("startingVersion", "is needed, or startingTimestamp: 0 is the first version")
+            if found.starting_version == "latest":
+                given.wrong("startingVersion", "'latest' is for streams: expected a version")
+        return
+    alone = ("endingVersion", "endingTimestamp")
+    for name in (*alone, "startingVersion", "startingTimestamp") if doors == {Door.READ} else alone:
+        if given.text(name) is not None:
+            given.wrong(name, "goes with readChangeFeed; one version is read by versionAsOf or timestampAsOf")
 
 
 def write_options(options: Mapping[str, str], overwrite: bool, door: Door) -> SinkOptions:

@@ -8,8 +8,10 @@ import pyarrow as pa
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError
 from lakelog.lake import Lake
+from lakelog.log.feed_range import FeedRange, feed_range
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
+from lakelog.spark.source.feed import feed_schema
 from lakelog.spark.source.options import Place, ReadOptions
 
 if TYPE_CHECKING:
@@ -31,11 +33,38 @@ class Pin:
 
 
 def pin(options: ReadOptions) -> Pin:
-    """The version that the options name, or the head."""
+    """The version that the options name, or the head. Of a change feed, the last one: all rows have its schema."""
     with options.place.connect(create=False) as lake:
         dataset = lake.dataset(options.place.table)
-        snapshot = dataset.snapshot(options.version, options.timestamp)
-        return Pin(table_id=dataset.id, version=snapshot.version, schema=pa.schema(map(readable, snapshot.schema)))
+        if options.change_feed:
+            snapshot = dataset.snapshot(_last(dataset, options))
+            schema = feed_schema(snapshot.schema)
+        else:
+            snapshot = dataset.snapshot(options.version, options.timestamp)
+            schema = snapshot.schema
+        return Pin(table_id=dataset.id, version=snapshot.version, schema=pa.schema(map(readable, schema)))
+
+
+def asked_changes(dataset: Dataset, options: ReadOptions, pin: Pin | None) -> FeedRange:
+    """The commits of a batch read of the change feed, none of them later than its schema."""
+    assert not isinstance(options.starting_version, str), "only a stream starts with the latest"
+    last = options.ending_version
+    if pin is not None and options.ending_timestamp is None:
+        last = pin.version
+    return feed_range(
+        dataset,
+        starting_version=options.starting_version,
+        ending_version=last,
+        starting_timestamp=options.starting_timestamp,
+        ending_timestamp=options.ending_timestamp,
+    )
+
+
+def _last(dataset: Dataset, options: ReadOptions) -> int | None:
+    """The last version that is asked for, where it is not the head. Only a batch read says so."""
+    if options.ending_version is None and options.ending_timestamp is None:
+        return None
+    return asked_changes(dataset, options, None).last
 
 
 def pinned_dataset(lake: Lake, place: Place, table_id: int | None) -> Dataset:

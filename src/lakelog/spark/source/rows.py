@@ -34,6 +34,8 @@ class DataFile:
     size: int
     values: tuple[str | None, ...]
     vector: FileVector | None
+    only: FileVector | None = None
+    """If there is one: only those of its rows are read that the other one leaves."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,16 @@ def read_rows(part: FilesToRead) -> Iterator[pa.RecordBatch]:
         try:
             with places.open(file.uri) as opened:
                 deleted = _NONE if file.vector is None else file.vector.read(places.open)
-                yield from _rows(part, file, opened, deleted)
+                only = None if file.only is None else np.setdiff1d(file.only.read(places.open), deleted)
+                yield from _rows(part, file, opened, deleted, only)
         except FileNotFoundError as error:
             message = f"{file.uri} is gone: it belongs to a version that was read too late, after a vacuum"
             raise LakelogError(message) from error
 
 
-def _rows(part: FilesToRead, file: DataFile, opened: Any, deleted: "NDArray[np.int64]") -> Iterator[pa.RecordBatch]:
+def _rows(
+    part: FilesToRead, file: DataFile, opened: Any, deleted: "NDArray[np.int64]", only: "NDArray[np.int64] | None"
+) -> Iterator[pa.RecordBatch]:
     if opened.size() != file.size:
         raise LakelogError(f"{file.uri} was committed with {file.size} bytes, and has {opened.size()}")
     # INT96 would not reach beyond the years of nanoseconds.
@@ -76,7 +81,7 @@ def _rows(part: FilesToRead, file: DataFile, opened: Any, deleted: "NDArray[np.i
     constants = dict(zip(part.partition_columns, file.values, strict=True))
     first = 0
     for whole in parquet.iter_batches(batch_size=_BATCH, columns=chosen):
-        batch = _without(whole, deleted, first)
+        batch = _without(whole, deleted, first) if only is None else _with(whole, only, first)
         first += whole.num_rows
         raw = pa.Table.from_batches([batch])
         found = dict(zip((field.name for field in stored), apply(project(list(raw.schema), stored), raw), strict=True))
@@ -96,6 +101,12 @@ def _without(batch: pa.RecordBatch, deleted: "NDArray[np.int64]", first: int) ->
     kept = np.ones(batch.num_rows, np.bool_)
     kept[deleted[begin:end] - first] = False
     return batch.filter(pa.array(kept))
+
+
+def _with(batch: pa.RecordBatch, only: "NDArray[np.int64]", first: int) -> pa.RecordBatch:
+    """The rows of a batch that are named."""
+    begin, end = np.searchsorted(only, [first, first + batch.num_rows])
+    return batch.take(pa.array(only[begin:end] - first))
 
 
 def _as_told(part: FilesToRead, found: dict[str, Any], rows: int) -> pa.Table:

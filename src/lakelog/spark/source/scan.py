@@ -50,16 +50,17 @@ def tasks(snapshot: Snapshot, location: str, files: Any, told: "StructType") -> 
     """The work of reading these files under the schema that Spark was told, cut into tasks."""
     metadata = snapshot.state.metadata
     target = project(list(metadata.schema), list(to_arrow_schema(told, timezone="UTC")))
-    largest = _largest_task(files)
+    largest = largest_task(files)
     found: list[FilesToRead] = []
     for group in snapshot.file_groups_as(metadata.schema, metadata.physical, files):
         columns = composed(group.columns, target)
-        parts = _cut(_data_files(group, location, metadata.partition_columns), largest)
+        parts = cut(data_files(group, location, metadata.partition_columns), largest)
         found += [FilesToRead(part, group.schema, metadata.partition_columns, columns) for part in parts]
     return found
 
 
-def _data_files(group: FileGroup, location: str, partition_columns: tuple[str, ...]) -> Iterator[DataFile]:
+def data_files(group: FileGroup, location: str, partition_columns: tuple[str, ...]) -> Iterator[DataFile]:
+    """A group's files, in their order."""
     files = group.files
     paths, sizes = files.column("path").combine_chunks(), files.column("size").combine_chunks()
     partitions = [group.schema.field(name) for name in partition_columns]
@@ -70,14 +71,15 @@ def _data_files(group: FileGroup, location: str, partition_columns: tuple[str, .
         yield DataFile(uri, size, values[number], vector)
 
 
-def _largest_task(files: Any) -> int:
+def largest_task(files: Any) -> int:
     """So that every core has something to do, and no task too little."""
     total: int = sum(files.column("size").to_pylist()) + files.num_rows * _OPENING
     share = total // (2 * (os.cpu_count() or 1))
     return min(max(share, _SMALLEST_TASK), _LARGEST_TASK)
 
 
-def _cut(files: Iterator[DataFile], largest: int) -> Iterator[tuple[DataFile, ...]]:
+def cut(files: Iterator[DataFile], largest: int) -> Iterator[tuple[DataFile, ...]]:
+    """The files of each task."""
     part: list[DataFile] = []
     size = 0
     for file in files:

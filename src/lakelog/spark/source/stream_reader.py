@@ -1,4 +1,4 @@
-"""A stream out of a table: its rows as they are when the stream starts, then those of each commit."""
+"""A stream out of a table: its rows as they are when the stream starts, then those of each commit, or its changes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,8 +12,10 @@ from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.lake import Lake
 from lakelog.log.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
+from lakelog.log.change_feed import ChangeFeed
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.source.budget import Budget
+from lakelog.spark.source.feed import feed_schema, feed_tasks
 from lakelog.spark.source.options import Door, read_options
 from lakelog.spark.source.pin import Pin, pinned_dataset
 from lakelog.spark.source.rows import FilesToRead, read_rows
@@ -60,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._last: int | None = None
         self._lake: Lake | None = None
+        self._begun: tuple[int, Any] = (-1, None)
 
     def initialOffset(self) -> dict[str, Any]:
         first = first_version(self._dataset, self._options.starting_version, self._options.starting_timestamp)
@@ -87,12 +90,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             budget = Budget(files, self._options.max_bytes)
         last = self._dataset.version if self._last is None else self._last
         reached, found = begin, 0
-        for place, files in self._slices(begin, last):
-            taken = budget.take(files.slice(place.index))
-            found += taken
-            reached = place.after(place.index + taken, files.num_rows)
-            if budget.is_spent:
-                break
+        try:
+            for place, files in self._slices(begin, last):
+                taken = budget.take(files.slice(place.index))
+                if taken and self._options.change_feed and not place.initial:
+                    # What a row was and what it became are not told in two batches.
+                    taken = files.num_rows - place.index
+                found += taken
+                reached = place.after(place.index + taken, files.num_rows)
+                if budget.is_spent:
+                    break
+        except LakelogError:
+            # What comes before the commit that cannot be told is told first, under the schema that it was made under.
+            if not (found and self._options.change_feed):
+                raise
         # Commits without rows are not worth a batch; the next one with some passes them.
         return asdict(reached) if found else start
 
@@ -122,8 +133,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The version whose schema the stream has."""
         snapshot = self._dataset.snapshot(None if self._pin is None else self._pin.version)
         if self._pin is None:
-            check_schema(snapshot.schema, self._schema)
+            check_schema(feed_schema(snapshot.schema) if self._options.change_feed else snapshot.schema, self._schema)
         return snapshot
+
+    @cached_property
+    def _feed(self) -> ChangeFeed:
+        dataset = self._dataset
+        assert self._lake is not None, "it is opened with the dataset"
+        return ChangeFeed(self._lake.committer, dataset, self._snapshot, strict=False)
 
     @cached_property
     def _appends(self) -> Appends:
@@ -146,15 +163,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """From an offset to the end of a version: where each version begins, and all of its files."""
         first = begin
         if begin.initial:
-            yield begin, self._appends.snapshot(begin.version)
+            yield begin, self._beginning(begin.version)
             first = begin.after(0, 0)
-        for version, files in self._appends.commits(first.version, last):
+        self._begun = (-1, None)
+        commits = self._feed.commits if self._options.change_feed else self._appends.commits
+        for version, files in commits(first.version, last):
             index = first.index if version == first.version else 0
             yield Offset(table=begin.table, version=version, index=index, initial=False), files
+
+    def _beginning(self, version: int) -> Any:
+        """The files of the table as it was when the stream started, which may take many batches."""
+        if not self._options.change_feed:
+            return self._appends.snapshot(version)
+        if self._begun[0] != version:
+            self._begun = version, self._feed.start(version)
+        return self._begun[1]
 
     def _tasks(self, files: Any) -> list[FilesToRead]:
         if not files.num_rows:
             return []
+        if self._options.change_feed:
+            return feed_tasks(self._snapshot, self._dataset.location, files, self._schema)
         known = self._snapshot.state.metadata.schema_version
         later = [version for version in files.column("schema_version").to_pylist() if version > known]
         if later or not are_partitioned_by(files, self._snapshot.state.metadata.partition_columns):

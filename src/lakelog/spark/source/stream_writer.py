@@ -45,6 +45,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             job.discard()
         else:
             job.commit(together(job, [task.harvest for task in tasks]))
+        if job.directory != self._job.directory:
+            # What this writer planned for itself is written by nobody.
+            self._job.end()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         # As for a batch write: where no message is missing, there may have been a commit.

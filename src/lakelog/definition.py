@@ -1,0 +1,141 @@
+"""``Definition``: what of a dataset says what the table is, and changes it, each time by a commit of its own."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.commit import CommitResult, Committer
+from lakelog.log.evolution import WritePlan, alter, plan_write
+from lakelog.log.properties import drop_constraint, set_properties, unset_properties
+from lakelog.log.snapshot import Snapshot
+from lakelog.schema.alter import (
+    Layout,
+    add_column,
+    drop_column,
+    find_column,
+    make_nullable,
+    rename_column,
+    set_comment,
+    set_default,
+    widen_column,
+)
+from lakelog.schema.merge import MergeOptions
+from lakelog.schema.rules import constraint_key, constraints_in, expression_problem
+
+
+class Definition:
+    """Columns, properties and rules for rows. ``Dataset`` has the rest."""
+
+    id: int
+    name: str
+    committer: Committer
+
+    def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+        """The table at its head, at a version, or as it was at a time."""
+        raise NotImplementedError
+
+    def plan_write(
+        self,
+        schema: Any,
+        *,
+        schema_merge: bool = False,
+        promote_types: bool = True,
+        promote_to_string: bool = False,
+        version: int | None = None,
+    ) -> WritePlan:
+        """What it takes to write data of this schema (Arrow's or Spark's) on top of the head, or of a version.
+
+        By default nothing may change the table's schema. ``schema_merge`` lets a write add columns and make them
+        nullable, ``promote_types`` with it widen them without loss, ``promote_to_string`` with it turn columns into
+        strings where nothing else holds both sides. Raises ``SchemaMismatchError`` with every difference that is not
+        allowed. Nothing is written: commit the plan's actions together with the files, and replace those that it says
+        must be rewritten.
+        """
+        return plan_write(self.snapshot(version), schema, MergeOptions(schema_merge, promote_types, promote_to_string))
+
+    def add_column(self, name: str, type: Any, *, comment: str | None = None) -> CommitResult | None:
+        """Adds a nullable column of an Arrow type, at the end of the table or of the struct that ``a.b`` names."""
+        parameters = {"columns": [{"column": name, "type": str(type), "comment": comment}]}
+        return self._alter("ADD COLUMNS", parameters, lambda table: add_column(table, name, type, comment=comment))
+
+    def widen_column(self, name: str, type: Any) -> CommitResult | None:
+        """Gives a column a type that holds more, as Delta's type widening allows. No file is rewritten."""
+        parameters = {"column": name, "type": str(type)}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: widen_column(table, name, type))
+
+    def make_nullable(self, name: str) -> CommitResult | None:
+        """Drops NOT NULL from a column."""
+        parameters = {"column": name, "nullable": True}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: make_nullable(table, name))
+
+    def set_comment(self, name: str, comment: str | None) -> CommitResult | None:
+        """Sets a column's comment, or with None removes it."""
+        parameters = {"column": name, "comment": comment}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: set_comment(table, name, comment))
+
+    def rename_column(self, name: str, new_name: str) -> CommitResult | None:
+        """Gives a column another name, ``new_name`` being its last part. Switches Delta's column mapping on."""
+        parameters = {"oldColumnPath": name, "newColumnPath": new_name}
+        return self._alter("RENAME COLUMN", parameters, lambda table: rename_column(table, name, new_name))
+
+    def drop_column(self, name: str) -> CommitResult | None:
+        """Drops a column from the head on; older versions still have it. Switches Delta's column mapping on."""
+        return self._alter("DROP COLUMNS", {"columns": [name]}, lambda table: drop_column(table, name))
+
+    def constraints(self, version: int | None = None) -> dict[str, str]:
+        """The CHECK constraints of the head, or of a version: conditions by name."""
+        return constraints_in(self.snapshot(version).metadata.configuration)
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> CommitResult | None:
+        """Drops a CHECK constraint; case makes no difference. With ``if_exists``, one that is not there is no error."""
+        configuration = self.snapshot().metadata.configuration
+        key = constraint_key(configuration, str(name))
+        if key is None:
+            if if_exists:
+                return None
+            message = f"there is no such constraint; there are {', '.join(constraints_in(configuration)) or 'none'}"
+            raise ValidationError("constraint", [Violation(repr(name), message)])
+        parameters = {"name": name, "expr": configuration[key], "existed": "true"}
+        return self._alter("DROP CONSTRAINT", parameters, lambda table: drop_constraint(table, name))
+
+    def set_properties(self, properties: Mapping[str, str]) -> CommitResult | None:
+        """Sets table properties. What has a door of its own, or can only be chosen at creation, is refused."""
+        parameters = {"properties": json.dumps(properties, default=str, skipkeys=True)}
+        return self._alter("SET TBLPROPERTIES", parameters, lambda table: set_properties(table, properties))
+
+    def unset_properties(self, names: Sequence[str], *, if_exists: bool = False) -> CommitResult | None:
+        """Removes table properties. With ``if_exists``, those that are not set are no error."""
+        parameters = {"properties": json.dumps(names, default=str), "ifExists": if_exists}
+        change = partial(unset_properties, names=names, if_exists=if_exists)
+        return self._alter("UNSET TBLPROPERTIES", parameters, change)
+
+    def set_default(self, column: str, expression: str, *, spark: Any = None) -> CommitResult | None:
+        """Gives a column a default: the value that it has in rows which are written without it from now on.
+
+        An expression in Spark's SQL that reads no column. Rows that exist, and explicit nulls, stay as they are.
+        """
+        from lakelog.spark.new_rules import check_default
+
+        def change(table: Layout) -> Layout:
+            after = set_default(table, column, expression)
+            if after is not table:
+                check_default(spark, find_column(table, column), expression)
+            return after
+
+        if problem := expression_problem(expression):
+            raise ValidationError("default", [Violation(str(column), problem)])
+        return self._alter("CHANGE COLUMN", {"column": column, "default": expression}, change)
+
+    def drop_default(self, column: str) -> CommitResult | None:
+        """Takes a column's default away: from now on it is null in rows that are written without it."""
+        parameters = {"column": column, "default": None}
+        return self._alter("CHANGE COLUMN", parameters, lambda table: set_default(table, column, None))
+
+    def _alter(
+        self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]
+    ) -> CommitResult | None:
+        """One commit, or None if there is nothing to change."""
+        return alter(self.committer, self.id, operation, parameters, change)

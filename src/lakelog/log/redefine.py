@@ -1,0 +1,55 @@
+"""What a table is, changed as a whole: its protocol raised, or another table put in its place."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from lakelog.actions import Metadata, Protocol
+from lakelog.errors import ValidationError, Violation
+from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.draft import Description, Draft
+from lakelog.log.files import RemoveFiles
+from lakelog.log.snapshot import Snapshot
+from lakelog.log.validation.features import FEATURES, raised_protocol, supported_features
+
+
+def change_protocol(committer: Committer, table_id: int, change: Callable[[Protocol], Protocol]) -> CommitResult | None:
+    """Commits another protocol; None if it is the same. Raises ``ValidationError`` if it would be lower."""
+    with committer.catalog.session() as session:
+        state = committer.states.of_head(session, committer.head(session, table_id))
+    protocol = change(state.protocol)
+    if protocol == state.protocol:
+        return None
+    parameters = {"newProtocol": json.dumps(protocol.to_dict())}
+    description = Description(operation="UPGRADE PROTOCOL", operation_parameters=parameters, extra={})
+    outcome = committer.commit([Draft(table_id, state.version, [protocol], description)])
+    if isinstance(outcome, Conflict):
+        raise outcome.error()
+    return outcome[0]
+
+
+def with_feature(protocol: Protocol, name: str) -> Protocol:
+    """A protocol with one feature more. Raises ``ValidationError`` for one that nobody knows, or nobody would obey."""
+    if name not in FEATURES:
+        known = ", ".join(sorted(FEATURES))
+        raise ValidationError("protocol", [Violation(repr(name), f"is not a feature; known are {known}")])
+    return raised_protocol(protocol, frozenset({name}))
+
+
+def replace_table(
+    snapshot: Snapshot, committer: Committer, protocol: Protocol, metadata: Metadata, description: Description
+) -> CommitResult:
+    """Commits another table in the place of one: its rows go, and its columns, partitioning and properties."""
+    state = snapshot.state
+    raised = raised_protocol(state.protocol, supported_features(protocol))
+    actions: list[Any] = [replace(metadata, id=state.metadata.action.id)]
+    if raised != state.protocol:
+        actions.append(raised)
+    files = snapshot.files(columns=["path", "partition_values", "size", "deletion_vector"])
+    if files.num_rows:
+        actions.append(RemoveFiles(files))
+    outcome = committer.commit([Draft(state.table_id, state.version, actions, description)])
+    if isinstance(outcome, Conflict):
+        raise outcome.error()
+    return outcome[0]

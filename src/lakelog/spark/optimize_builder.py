@@ -1,0 +1,34 @@
+"""``OptimizeBuilder``: compaction and z-order under the names that Delta's users know."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakelog.dataset import Dataset
+from lakelog.spark.table_builder import names_of
+from lakelog.spark.table_frames import optimize_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class OptimizeBuilder:
+    """``where`` chooses partitions; one of the other methods does it, in one commit."""
+
+    def __init__(self, spark: "SparkSession", dataset: Dataset) -> None:
+        self._spark = spark
+        self._dataset = dataset
+        self._where: str | None = None
+
+    def where(self, partitionFilter: str) -> "OptimizeBuilder":
+        self._where = partitionFilter
+        return self
+
+    def executeCompaction(self) -> "DataFrame":
+        """Small files become larger ones. One row, with the table's path and metrics."""
+        result = self._dataset.optimize(self._where, spark=self._spark)
+        return optimize_frame(self._spark, self._dataset.location, result.metrics)
+
+    def executeZOrderBy(self, *cols: str | Sequence[str]) -> "DataFrame":
+        """Rows that are near each other in these columns come to lie in the same files."""
+        result = self._dataset.optimize(self._where, zorder_by=names_of(cols), spark=self._spark)
+        return optimize_frame(self._spark, self._dataset.location, result.metrics)

@@ -1,0 +1,115 @@
+"""The check of a dataset: its rows in the catalog, its files, its mirror and its writes, and what can be mended safely.
+
+Nothing is locked: the head is read once, and rows that later commits bring are left out. What was lost is never
+guessed: only what follows from the log is mended, which is an index, files of the mirror, and leases that are over.
+"""
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakelog.catalog.base import OutcomeUnknown, now_ms
+from lakelog.errors import DatabaseError, ValidationError, Violation
+from lakelog.log.state import Head
+from lakelog.upkeep.check_catalog import catalog_findings
+from lakelog.upkeep.check_files import FileCheck
+from lakelog.upkeep.check_mirror import MirrorCheck
+from lakelog.upkeep.findings import CheckReport, Finding, limited
+from lakelog.upkeep.retention import read_retention
+from lakelog.upkeep.writes import end_expired_writes, registered_writes
+
+if TYPE_CHECKING:
+    from lakelog.lake import Lake
+
+_TRIES = 3
+
+
+def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = False) -> CheckReport:
+    """See ``Lake.check``."""
+    for option, value in (("repair", repair), ("deep", deep)):
+        if not isinstance(value, bool):
+            raise ValidationError("check", [Violation(option, f"expected True or False, got {value!r}")])
+    table_id = lake.dataset(name).id
+    findings = _rows(lake, table_id, repair=repair)
+    with lake.committer.catalog.session() as session:
+        queries = lake.committer.catalog.queries
+        head = lake.committer.head(session, table_id)
+        first = int(session.fetch(queries["first_version"], {"table_id": table_id})[0][0])
+        oldest = read_retention(session, queries, table_id).oldest_version
+        files = None
+        if "://" not in head.location:
+            files = FileCheck(session, queries, head, max(first, oldest), deep=deep)
+    if files is not None:
+        findings += limited(files.findings())
+    findings += limited(MirrorCheck(lake.committer, lake.mirror, head, first).findings(repair=repair))
+    findings += _writes(lake, head, repair=repair)
+    return CheckReport(
+        dataset=head.name,
+        version=head.version,
+        first_version=first,
+        files=0 if files is None else len(files),
+        deep=deep,
+        findings=tuple(findings),
+    )
+
+
+def _rows(lake: "Lake", table_id: int, *, repair: bool) -> list[Finding]:
+    found, head = _looked(lake, table_id)
+    if not repair or not any(finding.mend for finding in found):
+        return found
+    _mend_removed(lake, head)
+    left = set(_looked(lake, table_id)[0])
+    return [replace(each, repaired=each.mend is not None and each not in left) for each in found]
+
+
+def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], Head]:
+    """What is wrong with the rows. Looks again if versions expired meanwhile, of which it saw some and some not."""
+    catalog = lake.committer.catalog
+    first = {"table_id": table_id}
+    for _ in range(_TRIES):
+        with catalog.session() as session:
+            before = session.fetch(catalog.queries["first_version"], first)
+            head = lake.committer.head(session, table_id)
+            found = catalog_findings(session, catalog.queries, head)
+            if session.fetch(catalog.queries["first_version"], first) == before:
+                break
+    return found, head
+
+
+def _mend_removed(lake: "Lake", head: Head) -> None:
+    """Makes the index of removed files what the log says, under the table's lock."""
+    committer, queries = lake.committer, lake.committer.catalog.queries
+    transaction = committer.catalog.begin([head.table_id], str(uuid.uuid4()), committer.timeout)
+    try:
+        committer.lock(transaction, head.table_id, None)
+        (row,) = transaction.fetch(queries["table_by_id"], {"table_id": head.table_id})
+        key = {"table_id": head.table_id, "version": Head(*row).version}
+        for version, ordinal, _, _, expected in transaction.fetch(queries["check_removed"], key):
+            if expected is None or expected > version:
+                file = {"table_id": head.table_id, "version": version, "ordinal": ordinal}
+                transaction.execute(queries["mend_removed"], {**file, "removed_version": expected})
+        transaction.commit()
+    except OutcomeUnknown as lost:
+        raise DatabaseError(
+            f"the database was lost during the repair: check the dataset again. Cause: {lost}"
+        ) from lost
+    finally:
+        transaction.rollback()
+
+
+def _writes(lake: "Lake", head: Head, *, repair: bool) -> list[Finding]:
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        expired = [
+            each for each in registered_writes(session, catalog.queries, head.location) if each.has_expired(now_ms())
+        ]
+    ended = set(end_expired_writes(lake.committer, head.location)) if repair and expired else set()
+    return [
+        Finding(
+            invariant=8,
+            message=f"the write to {each.directory} of {each.started_at.isoformat()} never said that it ended",
+            mend="take its registration back; a vacuum deletes what it left",
+            repaired=each.directory in ended,
+        )
+        for each in expired
+    ]

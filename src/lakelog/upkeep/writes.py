@@ -1,0 +1,81 @@
+"""Writes in flight. Each says which directory is its own before its first file, so that no vacuum touches it.
+
+A write that ended takes its row back. One that died leaves it, until its lease is over.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakelog.catalog.base import OutcomeUnknown, Session, now_ms
+from lakelog.catalog.queries import Queries
+from lakelog.errors import DatabaseError, LakelogError
+from lakelog.log.commit import Committer
+from lakelog.log.snapshot import moment
+
+LEASE = timedelta(days=7)
+"""For which a write is believed to be under way, unless it says that it ended."""
+
+_PATIENCE = 1.0
+"""Seconds that a write which ended waits to say so."""
+
+_log = logging.getLogger("lakelog.upkeep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteInFlight:
+    """A write that was registered and has not ended."""
+
+    directory: str
+    """The write's own, below the table's location."""
+    started_at: datetime
+    expires_at: datetime
+
+    def has_expired(self, now: int) -> bool:
+        return self.expires_at <= moment(now)
+
+
+def register_write(committer: Committer, location: str, directory: str, lease: timedelta = LEASE) -> None:
+    """Says that a write is about to make files in a directory of its own. Waits for the catalog up to the timeout."""
+    now = now_ms()
+    catalog = committer.catalog
+    values = {
+        "directory": directory,
+        "location": location,
+        "started_at": now,
+        "expires_at": now + lease // timedelta(milliseconds=1),
+    }
+    transaction = catalog.begin((), directory, committer.timeout)
+    try:
+        transaction.execute(catalog.queries["register_write"], values)
+        transaction.commit()
+    except OutcomeUnknown as lost:
+        raise DatabaseError(
+            f"the database was lost while a write was registered: {lost}. Nothing was written"
+        ) from lost
+    finally:
+        transaction.rollback()
+
+
+def end_write(committer: Committer, directory: str) -> None:
+    """Says that a write has ended. Never raises: what it did stands, and its row would expire by itself."""
+    catalog = committer.catalog
+    try:
+        catalog.note(catalog.queries["end_write"], {"directory": directory}, min(_PATIENCE, committer.timeout))
+    except LakelogError as error:
+        _log.info("the write to %s has ended, and stays registered until its lease is over: %s", directory, error)
+
+
+def registered_writes(session: Session, queries: Queries, location: str) -> list[WriteInFlight]:
+    """The writes below a location, those included whose lease is over."""
+    return [
+        WriteInFlight(directory=directory, started_at=moment(started_at), expires_at=moment(expires_at))
+        for directory, started_at, expires_at in session.fetch(queries["writes_at"], {"location": location})
+    ]
+
+
+def end_expired_writes(committer: Committer, location: str) -> list[str]:
+    """Takes the rows of writes that died back, and says which directories they had."""
+    catalog = committer.catalog
+    values = {"location": location, "now": now_ms()}
+    return [row[0] for row in catalog.note(catalog.queries["end_expired_writes"], values, committer.timeout)]
