@@ -23,6 +23,7 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
+from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
@@ -32,6 +33,7 @@ from lakelog.log.restore import added_again, inherited_from, row_groups_of
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import needed_features, raised_protocol, supported_features
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -67,7 +69,7 @@ def clone(
         message = f"{name!r} stays where it is, {target.location}: leave the location out to replace it"
         raise ValidationError("clone", [Violation("location", message)])
     place = lake.new_location(name, location) if target is None else target.location
-    with _files_at(place, source.location, files, shallow) as (paths, vectors):
+    with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors):
         brought = _Brought(source, snapshot, files, paths, vectors, shallow)
         if target is not None:
             return _replace(lake, target, brought, properties)
@@ -197,7 +199,7 @@ class _Brought:
 
 @contextmanager
 def _files_at(
-    place: str, location: str, files: Any, shallow: bool
+    committer: Committer, place: str, location: str, files: Any, shallow: bool
 ) -> Iterator[tuple[Mapping[str, str], Mapping[str, str]]]:
     """How the clone names files and deletion vectors, which are copied if need be, and go if there is no clone."""
     paths = files.column("path").to_pylist()
@@ -220,6 +222,7 @@ def _files_at(
         path: _elsewhere(each.vector, each.place and f"{root_uri(place)}/{moves[each.place]}")
         for path, each in found.items()
     }
+    register_write(committer, place, directory)
     try:
         storage = Storage()
         in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items())
@@ -227,8 +230,10 @@ def _files_at(
     except CommitOutcomeUnknown:
         raise
     except Exception:
-        shutil.rmtree(Path(place, unquote(directory)), ignore_errors=True)
+        shutil.rmtree(Path(place, directory), ignore_errors=True)
+        end_write(committer, directory)
         raise
+    end_write(committer, directory)
 
 
 def _copied_paths(paths: Sequence[str], directory: str) -> dict[str, str]:
