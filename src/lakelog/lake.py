@@ -193,8 +193,8 @@ class Lake:
 
         A shallow clone reads the files of its source where they are, and writes its own: it costs next to nothing, and
         lives as long as its source's files, of which a vacuum keeps what clones in the same catalog need. Without
-        ``shallow`` the files are copied. ``properties`` are added to those of the source. With ``replace``, a dataset of
-        that name becomes the clone in its next version; otherwise ``DatasetExistsError`` is raised.
+        ``shallow`` the files are copied. ``properties`` are added to those of the source. With ``replace``, a dataset
+        of that name becomes the clone in its next version; otherwise ``DatasetExistsError`` is raised.
         """
         from lakelog.clone import clone
 
