@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
+from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
@@ -32,6 +33,7 @@ from lakelog.log.restore import added_again, inherited_from, row_groups_of
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import needed_features, raised_protocol, supported_features
+from lakelog.upkeep.writes import end_write, register_write
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -67,7 +69,7 @@ def clone(
         message = f"{name!r} stays where it is, {target.location}: leave the location out to replace it"
         raise ValidationError("clone", [Violation("location", message)])
     place = lake.new_location(name, location) if target is None else target.location
-    with _files_at(place, source.location, files, shallow) as (paths, vectors):
+    with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors):
         brought = _Brought(source, snapshot, files, paths, vectors, shallow)
         if target is not None:
             return _replace(lake, target, brought, properties)
@@ -197,7 +199,7 @@ class _Brought:
 
 @contextmanager
 def _files_at(
-    place: str, location: str, files: Any, shallow: bool
+    committer: Committer, place: str, location: str, files: Any, shallow: bool
 ) -> Iterator[tuple[Mapping[str, str], Mapping[str, str]]]:
     """How the clone names files and deletion vectors, which are copied if need be, and go if there is no clone."""
     paths = files.column("path").to_pylist()
@@ -211,7 +213,7 @@ def _files_at(
     if "://" in place:
         raise LakelogError(f"files can be copied to local directories only so far, not to {place}")
     directory = write_directory()
-    copies = {path: _copied_path(path, number, directory) for number, path in enumerate(paths)}
+    copies = _copied_paths(paths, directory)
     moves = {uri_of(location, path): copies[path] for path in paths}
     for each in found.values():
         if (uri := each.place) is not None:
@@ -220,6 +222,7 @@ def _files_at(
         path: _elsewhere(each.vector, each.place and f"{root_uri(place)}/{moves[each.place]}")
         for path, each in found.items()
     }
+    register_write(committer, place, directory)
     try:
         storage = Storage()
         in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items())
@@ -227,16 +230,25 @@ def _files_at(
     except CommitOutcomeUnknown:
         raise
     except Exception:
-        shutil.rmtree(Path(place, unquote(directory)), ignore_errors=True)
+        shutil.rmtree(Path(place, directory), ignore_errors=True)
+        end_write(committer, directory)
         raise
+    end_write(committer, directory)
 
 
-def _copied_path(path: str, number: int, directory: str) -> str:
+def _copied_paths(paths: Sequence[str], directory: str) -> dict[str, str]:
     """In a directory of this clone's own, below which partitions stay what they are."""
-    if is_absolute(path):
-        return f"{directory}/{number}-{path.rpartition('/')[2]}"
-    first, slash, rest = path.partition("/")
-    return f"{directory}/{rest if slash and first.startswith(f'{WRITE}=') else path}"
+    copies: dict[str, str] = {}
+    taken: set[str] = set()
+    for number, path in enumerate(paths):
+        first, slash, rest = path.partition("/")
+        below = rest if slash and first.startswith(f"{WRITE}=") else path
+        # Two writes may each have a file of the same name, and what lies elsewhere has no place here yet.
+        if below in taken or is_absolute(path):
+            below = f"{number}/{path.rpartition('/')[2]}"
+        taken.add(below)
+        copies[path] = f"{directory}/{below}"
+    return copies
 
 
 def _elsewhere(vector: DeletionVector, uri: str | None) -> str:

@@ -192,9 +192,9 @@ class Lake:
         """A dataset that begins as another one is, or was at a version or a time. From there each goes its own way.
 
         A shallow clone reads the files of its source where they are, and writes its own: it costs next to nothing, and
-        lives as long as nobody vacuums away what it needs. Without ``shallow`` the files are copied. ``properties`` are
-        added to those of the source. With ``replace``, a dataset of that name becomes the clone in its next version;
-        otherwise ``DatasetExistsError`` is raised.
+        lives as long as its source's files, of which a vacuum keeps what clones in the same catalog need. Without
+        ``shallow`` the files are copied. ``properties`` are added to those of the source. With ``replace``, a dataset
+        of that name becomes the clone in its next version; otherwise ``DatasetExistsError`` is raised.
         """
         from lakelog.clone import clone
 

@@ -209,7 +209,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lakelog.catalog.sqlite, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres_values, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres, "_COPY_FROM", 20)
-    monkeypatch.setattr(lakelog.log.commit, "_LOOKED_UP", 7)
+    monkeypatch.setattr(lakelog.log.commit, "LOOKED_UP", 7)
     monkeypatch.setattr(lakelog.log.pruning.bulk_bounds, "_BATCH", 7)
 
 

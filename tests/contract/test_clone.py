@@ -194,6 +194,29 @@ def test_a_name_that_is_taken_is_replaced_only_if_asked(lake: Lake) -> None:
     check_invariants(lake)
 
 
+@FORMS
+def test_a_vacuum_of_the_source_keeps_what_its_clones_need(lake: Lake, shallow: bool) -> None:
+    source = filled(lake)
+    clone = lake.clone(source, "copy", shallow=shallow)
+    commit(lake, source, *(RemoveFile(path=path) for path in paths(source.snapshot().files())))
+    source.vacuum(0, force=True)
+    clone.vacuum(0, force=True)
+    assert numbers(clone) == [1, 2, 3]
+
+
+def test_files_of_the_same_name_are_both_copied(lake: Lake) -> None:
+    source = lake.create_dataset("source", SCHEMA)
+    for number in (1, 2):
+        path = f"__w={number}=/part.parquet"
+        place = Path(source.location, path)
+        place.parent.mkdir(parents=True)
+        pq.write_table(data(id=ids(number), name=["a"]), place)
+        commit(lake, source, add(path, size=place.stat().st_size))
+    clone = lake.clone(lake.clone(source, "shallow"), "deep", shallow=False)
+    assert numbers(clone) == numbers(lake.clone(source, "direct", shallow=False)) == [1, 2]
+    assert len(list(Path(clone.location).rglob("*.parquet"))) == 2
+
+
 def test_a_deep_clone_that_fails_leaves_nothing(lake: Lake) -> None:
     source = filled(lake)
     (Path(source.location) / paths(source.snapshot().files())[0]).unlink()
