@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, VersionNotFoundError
@@ -224,8 +225,6 @@ def test_files_of_forgotten_versions_stay_for_the_retention_and_then_go(lake: La
 
 
 def test_a_table_made_of_files_remembers_that_it_was(lake: Lake, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     (tmp_path / "raw").mkdir()
     for name in ("2025", "2026"):
         pq.write_table(numbers(1), tmp_path / "raw" / f"{name}.parquet")

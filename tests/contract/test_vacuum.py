@@ -9,10 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog import Dataset, Lake, LakelogError, LakelogTimeoutError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DeletionVector, Metadata, Protocol, RemoveFile
+from lakelog.log.deletion_vectors import FileVector
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
 from lakelog.upkeep.writes import LEASE, end_write, register_write
@@ -30,7 +32,7 @@ from tests.contract.upkeep_tables import (
     settle,
     there,
 )
-from tests.fixtures.lakes import catalog_rows, rows
+from tests.fixtures.lakes import catalog_rows, execute, qualified, rows
 from tests.invariants import check_invariants
 from tests.parquet import write
 
@@ -118,7 +120,16 @@ def test_orphans_of_other_writers_go_and_what_is_not_data_stays(lake: Lake, late
     put(events, "part-1.parquet")
     put(events, ".part-1.parquet.crc")
     put(events, f"deletion_vector_{'0' * 8}.bin")
-    kept = {"README.md", "_lakelog/scans/1/0", ".hidden/x.parquet", "_mine/x.parquet", "day=1/note.txt"}
+    put(events, "nested/_delta_log/0.json")
+    kept = {
+        "README.md",
+        "nested/part-2.parquet",
+        "nested/day=1/part-2.parquet",
+        "_lakelog/scans/1/0",
+        ".hidden/x.parquet",
+        "_mine/x.parquet",
+        "day=1/note.txt",
+    }
     for path in kept:
         put(events, path)
     assert events.vacuum().orphans == 3
@@ -173,8 +184,6 @@ def _vector(name: str, offset: int) -> DeletionVector:
 
 
 def _place(vector: DeletionVector) -> str:
-    from lakelog.log.deletion_vectors import FileVector
-
     place = FileVector(file="a", rows=None, root="file:///t", vector=vector).place
     assert place is not None
     return place
@@ -308,8 +317,6 @@ def test_files_that_another_table_names_by_absolute_paths_stay(lake: Lake, later
 
 def _add_absolute(lake: Lake, dataset: Dataset, path: str) -> None:
     """As an import of a shallow clone leaves it."""
-    from tests.fixtures.lakes import execute, qualified
-
     commit(lake, dataset, AddFile(path="x.parquet", size=1, modification_time=0))
     execute(lake, f"UPDATE {qualified(lake, 'dl_add_files')} SET path = '{path}' WHERE path = 'x.parquet'")
 
@@ -325,8 +332,6 @@ def test_a_location_that_is_two_tables_by_a_link_is_refused(lake: Lake, later: N
 
 
 def test_files_that_were_there_before_a_table_was_made_of_others_stay(lake: Lake, later: None, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     for name in ("2025-a", "2026-a"):
         (tmp_path / "raw").mkdir(exist_ok=True)
         pq.write_table(numbers(1), tmp_path / "raw" / f"{name}.parquet")

@@ -1,12 +1,12 @@
 """Tables with real files for the tests of upkeep, and a clock that can be moved on."""
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog import Dataset, Lake
@@ -19,8 +19,6 @@ from tests.parquet import read, write
 
 SCHEMA = pa.schema([("id", pa.int64())])
 WEEKS = timedelta(days=15)
-
-Clock = Callable[[timedelta], None]
 
 
 def move_clock(patched: pytest.MonkeyPatch, ahead: timedelta) -> None:
@@ -61,8 +59,6 @@ def only_path(dataset: Dataset, version: int) -> str:
 
 def new_file(dataset: Dataset, path: str, *values: int) -> AddFile:
     """A file that exists, as an action that is not committed."""
-    import pyarrow.parquet as pq
-
     place = Path(dataset.location) / path
     place.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(numbers(*values), place)

@@ -108,16 +108,22 @@ def find_conflict(
     changes metadata or protocol itself, which changes only the words.
     """
     between = _Between(committer, table_id, base_version, head_version)
+    apps = frozenset(apps)
     found = between.change_of_rules(changes_metadata) or between.progress(apps)
     if found is None and (reads.files or _read_rows(reads)):
         found = between.change_of_files(reads)
-    # Asked last: commits that had expired before would not have been found.
-    found = found or between.forgotten()
+    if found is None and (apps or reads.files or _read_rows(reads)):
+        # Asked last: of commits that had expired by then, not everything was found.
+        found = between.forgotten()
     return None if found is None else between.described(*found)
 
 
 def _read_rows(reads: Reads) -> bool:
     return reads.data_change and bool(reads.everything or reads.predicates or reads.partitions)
+
+
+_EXPIRED = "expired"
+_FORGOTTEN = "follows a version that has expired, which this commit was prepared on: nobody knows what came in between"
 
 
 class _Between:
@@ -139,15 +145,15 @@ class _Between:
     def forgotten(self) -> tuple[int, str] | None:
         key = {"table_id": self._table_id, "version": self._range["version"]}
         with self._committer.catalog.session() as session:
-            if session.fetch(self._queries["kept_version"], key):
-                return None
-        return key["version"] + 1, "came after a version that has expired, so that nobody knows what was done since"
+            return None if session.fetch(self._queries["kept_version"], key) else (self._head, _FORGOTTEN)
 
     def change_of_rules(self, changes_metadata: bool) -> tuple[int, str] | None:
         with self._committer.catalog.session() as session:
             rows = session.fetch(self._queries["rule_changes"], self._range)
         if not rows:
             return None
+        if any(row[1] == _EXPIRED for row in rows):
+            return self._head, _FORGOTTEN
         version = min(row[0] for row in rows)
         changed = " and ".join(sorted(row[1] for row in rows if row[0] == version))
         if changes_metadata:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.parquet.hive import is_hidden
 
 _CHANGES = "_change_data"
@@ -54,13 +55,17 @@ def judged_as(place: str) -> str:
 def list_files(root: str) -> Listing:
     """Everything that is not hidden, with the checksums of files; of the hidden only Delta's changed rows.
 
-    In the directory of a write, which is Lakelog's own, nothing is hidden.
+    In the directory of a write, which is Lakelog's own, nothing is hidden. A directory with a log of its own is another
+    table, and left out.
     """
     listing = Listing(root)
     pending = [root]
     while pending:
         directory = pending.pop()
-        for entry in _entries(directory):
+        entries = list(_entries(directory))
+        if directory != root and any(entry.name == LOG_DIRECTORY for entry in entries):
+            continue
+        for entry in entries:
             if not _is_seen(listing, directory, entry):
                 continue
             with suppress(FileNotFoundError):

@@ -149,12 +149,16 @@ SELECT version, domain, configuration, removed, extra FROM dl_domain_metadata
 WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, domain
 
 -- name: rule_changes
--- The commits after a version, up to another, that changed what every writer has to respect.
+-- The commits after a version, up to another, that changed what every writer has to respect; and whether that version
+-- has expired, so that nobody knows.
 SELECT version, 'metadata' AS changed FROM dl_metadata_updates
 WHERE table_id = $table_id AND version > $version AND version <= $last
 UNION ALL
 SELECT version, 'protocol' AS changed FROM dl_protocol_updates
 WHERE table_id = $table_id AND version > $version AND version <= $last
+UNION ALL
+SELECT $last AS version, 'expired' AS changed
+WHERE NOT EXISTS (SELECT 1 FROM dl_table_versions WHERE table_id = $table_id AND version = $version)
 
 -- name: live_files
 -- The live files of a version. A file that a later commit removed is still live here.
