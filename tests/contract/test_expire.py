@@ -51,7 +51,7 @@ def long_table(lake: Lake, **options: Any) -> Dataset:
 def everything(dataset: Dataset, version: int) -> Any:
     """All that can be read of a version."""
     snapshot = dataset.snapshot(version)
-    committer = dataset._committer
+    committer = dataset.committer
     content = committer.watcher.checkpoints.content(dataset.id, version)  # type: ignore[union-attr]
     key = [("version", "ascending"), ("ordinal", "ascending")]
     return (

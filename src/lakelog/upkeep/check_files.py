@@ -47,7 +47,7 @@ class FileCheck:
         if deep:
             newest = {"table_id": head.table_id, "version": 1 << 30}
             rows = session.fetch(queries["schemas"], newest)
-            self._schemas = {number: loosened(physical_schema(from_bytes(bytes(text)))) for number, text in rows}
+            self._schemas = {number: loosened(physical_schema(from_bytes(bytes(text)))) for number, text, _ in rows}
 
     def __len__(self) -> int:
         return len(self._files)
