@@ -15,6 +15,7 @@ import pytest
 from lakelog import Dataset, Lake, LakelogError, LakelogTimeoutError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DeletionVector, Metadata, Protocol, RemoveFile
 from lakelog.log.deletion_vectors import FileVector
+from lakelog.log.restore import restore
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
 from lakelog.upkeep.writes import LEASE, end_write, register_write
@@ -460,3 +461,24 @@ def test_metadata_that_changes_takes_no_file(lake: Lake, later: None) -> None:
     commit(lake, events, Metadata(id=state.id, schema_string=state.schema_string, configuration={"a": "b"}))
     assert events.vacuum().removed == 1
     assert ids(events) == [2, 10]
+
+
+def test_a_restoration_that_a_vacuum_overtakes_is_refused(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen its files, which go before it is committed."""
+    dataset = rewritten(lake)
+    old, now = dataset.snapshot(1), dataset.snapshot()
+    commit_drafts = lake.committer.commit
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        with monkeypatch.context() as patched:
+            move_clock(patched, WEEKS)
+            assert other_lake.dataset("events").vacuum().removed == 1
+        return commit_drafts(*arguments, **options)
+
+    monkeypatch.setattr(lake.committer, "commit", overtaken)
+    with pytest.raises(ValidationError, match="version 1: its files are vacuumed"):
+        restore(lake.committer, dataset.location, old, now, {})
+    assert dataset.version == now.version
+    check_invariants(lake)

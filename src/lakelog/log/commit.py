@@ -158,6 +158,7 @@ class Committer:
             problem for draft, found in zip(drafts, live, strict=True) for problem in _live_problems(draft, found)
         ]
         problems += self._txn_problems(transaction, drafts)
+        problems += self._vacuumed_problems(transaction, drafts)
         if problems:
             raise ValidationError("commit", problems)
         return [
@@ -289,6 +290,18 @@ class Committer:
             for (_, txn), rows in zip(asked, answers, strict=True)
             if rows and rows[0][0] >= txn.version
         ]
+
+    def _vacuumed_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
+        """Files that come back from an older version, while a vacuum has begun to delete those of it."""
+        found = []
+        for draft in drafts:
+            version = draft.inherited.version
+            if version is not None:
+                rows = transaction.fetch(self.catalog.queries["retention"], {"table_id": draft.table_id})
+                if rows and rows[0][0] > version:
+                    message = f"its files are vacuumed; those from version {rows[0][0]} on are kept"
+                    found.append(Violation(f"version {version}", message))
+        return found
 
     def _write_table(
         self,

@@ -79,6 +79,8 @@ class Description:
 class Inherited:
     """What a commit takes over that was written before, for an older version of the table or for another table."""
 
+    version: int | None = None
+    """The table's version that added files come from, whose files must still be kept when the commit is made."""
     restores: int | None = None
     """The schema version that the table goes back to."""
     schema_versions: Mapping[str, int] = field(default_factory=dict)

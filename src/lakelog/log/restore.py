@@ -91,7 +91,10 @@ def restore(
         actions.append(RemoveFiles(leaving.select(_REMOVED)))
     groups = row_groups_of(old, returning) if returning.num_rows else ()
     inherited = replace(
-        inherited_from(old, returning), restores=old.state.metadata.schema_version if rules else None, outside=True
+        inherited_from(old, returning),
+        version=old.version,
+        restores=old.state.metadata.schema_version if rules else None,
+        outside=True,
     )
     table_id = old.state.table_id
     prepared = Prepared(
