@@ -294,16 +294,17 @@ class Lake:
 
     def datasets(self) -> list[Dataset]:
         """All datasets, by name."""
-        catalog = self.committer.catalog
-        with catalog.session() as session:
-            return [Dataset(self, Head(*row)) for row in session.fetch(catalog.queries["live_tables"], {})]
+        return [Dataset(self, head) for head in self.heads()]
 
     def versions(self) -> dict[str, int]:
         """The version of every dataset, all at one moment."""
+        return {head.name: head.version for head in self.heads()}
+
+    def heads(self) -> list[Head]:
+        """The heads of all datasets, all at one moment."""
         catalog = self.committer.catalog
         with catalog.session() as session:
-            heads = [Head(*row) for row in session.fetch(catalog.queries["live_tables"], {})]
-        return {head.name: head.version for head in heads}
+            return [Head(*row) for row in session.fetch(catalog.queries["live_tables"], {})]
 
     def sql(self, query: str, *, spark: Any = None) -> Any:
         """A query in Spark's SQL over datasets by their names, as a DataFrame of their heads at one moment.

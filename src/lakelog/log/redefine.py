@@ -11,7 +11,13 @@ from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import RemoveFiles
 from lakelog.log.snapshot import Snapshot
-from lakelog.log.validation.features import FEATURES, raised_protocol, supported_features
+from lakelog.log.validation.features import (
+    FEATURE_READER_VERSION,
+    FEATURE_WRITER_VERSION,
+    FEATURES,
+    raised_protocol,
+    supported_features,
+)
 
 
 def change_protocol(committer: Committer, table_id: int, change: Callable[[Protocol], Protocol]) -> CommitResult | None:
@@ -27,6 +33,21 @@ def change_protocol(committer: Committer, table_id: int, change: Callable[[Proto
     if isinstance(outcome, Conflict):
         raise outcome.error()
     return outcome[0]
+
+
+def upgraded(protocol: Protocol, reader: int, writer: int) -> Protocol:
+    """A protocol of these versions, with all features that it had."""
+    if writer < FEATURE_WRITER_VERSION:
+        return Protocol(min_reader_version=reader, min_writer_version=writer)
+    names = [name for name in FEATURES if name in supported_features(protocol)]
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=tuple(name for name in names if FEATURES[name].reader)
+        if reader >= FEATURE_READER_VERSION
+        else None,
+        writer_features=tuple(names),
+    )
 
 
 def with_feature(protocol: Protocol, name: str) -> Protocol:

@@ -9,11 +9,13 @@ from lakelog.schema.leaves import join_path
 from lakelog.schema.projection import by_name, is_list
 
 
-def assignment_problems(path: tuple[str, ...], source: pa.DataType, target: pa.DataType) -> Iterator[Violation]:
+def assignment_problems(
+    path: tuple[str, ...], source: pa.DataType, target: pa.DataType, *, partial: bool = False
+) -> Iterator[Violation]:
     """Why values of one type cannot be stored in a column of another.
 
     Numbers go into any numeric type, and fail where a value does not fit. Everything simple goes into a string.
-    Structs go by the names of their fields, of which the source may lack some, and may not have others.
+    Structs go by the names of their fields, of which the source may lack some only if it is ``partial``.
     """
     if source.equals(target) or pa.types.is_null(source):
         return
@@ -23,12 +25,17 @@ def assignment_problems(path: tuple[str, ...], source: pa.DataType, target: pa.D
             if by_name(field) not in known:
                 yield Violation(join_path((*path, field.name)), "is not a field of the column")
             else:
-                yield from assignment_problems((*path, field.name), field.type, known[by_name(field)].type)
+                inside = known[by_name(field)].type
+                yield from assignment_problems((*path, field.name), field.type, inside, partial=partial)
+        lacking = known.keys() - {by_name(field) for field in source}
+        if lacking and not partial:
+            names = ", ".join(sorted(known[name].name for name in lacking))
+            yield Violation(join_path(path), f"the value lacks {names}: give all fields, or set them one by one")
     elif is_list(source) and is_list(target):
-        yield from assignment_problems((*path, "element"), source.value_type, target.value_type)
+        yield from assignment_problems((*path, "element"), source.value_type, target.value_type, partial=partial)
     elif pa.types.is_map(source) and pa.types.is_map(target):
-        yield from assignment_problems((*path, "key"), source.key_type, target.key_type)
-        yield from assignment_problems((*path, "value"), source.item_type, target.item_type)
+        yield from assignment_problems((*path, "key"), source.key_type, target.key_type, partial=partial)
+        yield from assignment_problems((*path, "value"), source.item_type, target.item_type, partial=partial)
     elif not _is_storable(source, target):
         yield Violation(join_path(path), f"cannot hold {source}, it is {target}: cast the value")
 

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakelog.actions import Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.redefine import change_protocol, with_feature
+from lakelog.log.redefine import change_protocol, upgraded, with_feature
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
@@ -230,5 +229,5 @@ class LakeTable:
         change_protocol(
             self._lake.committer,
             self._dataset.id,
-            lambda protocol: Protocol(min_reader_version=readerVersion, min_writer_version=writerVersion),
+            lambda protocol: upgraded(protocol, readerVersion, writerVersion),
         )

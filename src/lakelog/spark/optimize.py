@@ -151,7 +151,7 @@ def rewritten(
         raise
     with ExitStack() as pending:
         for stage in stages:
-            pending.enter_context(stage)
+            pending.enter_context(stage.sending())
         result = _commit(lake, dataset, snapshot, files, bins, written, asked)
     for stage in stages:
         stage.end()

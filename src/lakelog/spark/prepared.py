@@ -29,7 +29,7 @@ class PreparedChange(Generic[Result]):
             return self.told(None)
         with ExitStack() as stack:
             for stage in self.stages:
-                stack.push(stage)
+                stack.push(stage.sending())
             (result,) = commit_with_retries(lake.committer, [self.prepared], retries=retries)
         for stage in self.stages:
             stage.end()

@@ -85,7 +85,7 @@ class Stage:
         self._kept = kept
         self._options = options
         self._directory = write_directory()
-        self._registered = self._written = False
+        self._registered = self._sent = False
         self._check_target()
         self._rules = broken_rules(frame.sparkSession, target.metadata, missing(target.columns))
 
@@ -93,10 +93,15 @@ class Stage:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # Once the files are whole, only our own word that nothing was committed lets them go.
-        failed = isinstance(error, LakelogError if self._written else Exception)
+        # Once a commit was tried, only our own word that nothing was committed lets the files go.
+        failed = isinstance(error, LakelogError if self._sent else BaseException)
         if failed and not isinstance(error, CommitOutcomeUnknown):
             self.discard()
+
+    def sending(self) -> "Stage":
+        """Tells that the commit of its files is tried from here on."""
+        self._sent = True
+        return self
 
     def end(self) -> None:
         """Tells that nothing of it is in flight any more: the files are part of the table, or gone."""
@@ -160,9 +165,7 @@ class Stage:
             if counts[name]
         ]:
             raise SchemaMismatchError("values of the incoming data", found)
-        written = self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
-        self._written = True
-        return written
+        return self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
 
     def write_changes(self, changes: "DataFrame") -> list[CdcFile]:
         """Writes rows for the change feed: the table's columns, and in ``CHANGE_TYPE`` what happened to them."""

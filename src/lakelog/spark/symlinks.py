@@ -1,12 +1,14 @@
 """Lists of a table's files for engines that read Hive's ``SymlinkTextInputFormat``, and know no log."""
 
+import json
 import shutil
 import uuid
 from pathlib import Path
-from urllib.parse import unquote
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
+from lakelog.parquet.hive import directory_of
+from lakelog.spark.manifest import Files
 
 MODE = "symlink_format_manifest"
 _DIRECTORY = f"_{MODE}"
@@ -22,16 +24,20 @@ def generate(dataset: Dataset, mode: str) -> None:
     if "://" in dataset.location:
         raise LakelogError(f"lists of files can be written to local directories only so far, not to {dataset.location}")
     snapshot = dataset.snapshot()
-    files = snapshot.files(columns=["path", "deletion_vector"])
+    files = snapshot.files(columns=["path", "size", "partition_values", "deletion_vector"])
     if files.column("deletion_vector").null_count < files.num_rows:
         message = "some files have deleted rows in them, which a reader of lists would see: optimize the table first"
         raise ValidationError("generate", [Violation("deletion vectors", message)])
     root = Path(dataset.location)
-    depth = len(snapshot.metadata.partition_columns)
+    names = snapshot.state.metadata.partition_columns
+    places = Files(
+        dataset.location, files.column("path").combine_chunks(), files.column("size").combine_chunks()
+    ).places
     lists: dict[str, list[str]] = {}
-    for path in files.column("path").to_pylist():
-        place = Path(unquote(path))
-        lists.setdefault("/".join(place.parts[:-1][-depth:]) if depth else "", []).append(str(root / place))
+    for place, text in zip(places, files.column("partition_values").to_pylist(), strict=True):
+        values = json.loads(text)
+        directory = directory_of({name: values.get(name) for name in names}) if names else ""
+        lists.setdefault(directory, []).append(place)
     made = root / f".{_DIRECTORY}-{uuid.uuid4().hex}"
     for directory, places in lists.items() or {"": []}.items():
         (made / directory).mkdir(parents=True, exist_ok=True)

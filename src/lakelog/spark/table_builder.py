@@ -97,7 +97,13 @@ class LakeTableBuilder:
         if known is None:
             if self._mode is Mode.REPLACE:
                 raise DatasetNotFoundError(f"there is no dataset {self._name!r} to replace")
-            return self._made(self._lake, self._create(self._name))
+            try:
+                return self._made(self._lake, self._create(self._name))
+            except DatasetExistsError:
+                if self._mode is Mode.CREATE or self._name not in self._lake.versions():
+                    raise
+                # Somebody else was first.
+                known = self._lake.dataset(self._name)
         if self._mode is Mode.CREATE:
             raise DatasetExistsError(f"there is already a dataset {self._name!r}")
         if self._mode is not Mode.CREATE_IF_NOT_EXISTS:

@@ -12,9 +12,11 @@ from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import plan_overwrite, plan_write
 from lakelog.log.pruning.predicate import Everything
-from lakelog.log.retry import Held, commit_with_retries
+from lakelog.log.retry import Held, Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import Head
 from lakelog.schema.merge import MergeOptions
+from lakelog.spark.commits import is_done
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -56,7 +58,7 @@ class LakeTransaction:
         self._retries = retries
         self._options = WriteOptions(mode="overwrite", committer=committer, user_metadata=user_metadata)
         self._spark = spark
-        self._versions: dict[str, int] | None = None
+        self._heads: dict[str, Head] | None = None
         self._changes: dict[str, PreparedChange[Any]] = {}
         self._held: dict[str, Held] = {}
         self._state = "new"
@@ -67,7 +69,7 @@ class LakeTransaction:
         if self._state != "new":
             raise LakelogError(f"this transaction is {self._state}: begin a new one")
         self._state = "open"
-        self._versions = self._lake.versions()
+        self._heads = {head.name: head for head in self._lake.heads()}
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -80,7 +82,7 @@ class LakeTransaction:
             return
         with ExitStack() as stack:
             for stage in self._stages:
-                stack.push(stage)
+                stack.push(stage.sending())
             self._commit()
         for stage in self._stages:
             stage.end()
@@ -89,7 +91,7 @@ class LakeTransaction:
     @property
     def versions(self) -> Mapping[str, int]:
         """The version at which the transaction sees each table."""
-        return dict(self._versions or {})
+        return {name: head.version for name, head in (self._heads or {}).items()}
 
     @property
     def commit_id(self) -> str | None:
@@ -150,6 +152,8 @@ class LakeTransaction:
         if problems := options.problems():
             raise ValidationError("write", problems)
         dataset, snapshot = self._unchanged(name)
+        if is_done(self._lake, name, options.txn):
+            return
         frame = frame_of(data, self._spark)
         if overwrite_schema:
             plan = plan_overwrite(snapshot, frame.schema, options.partition_by)
@@ -185,20 +189,23 @@ class LakeTransaction:
     def _commit(self) -> None:
         prepared = [change.prepared for change in self._changes.values() if change.prepared is not None]
         changed = {each.table_id for each in prepared}
-        held = [each for each in self._held.values() if each.table_id not in changed]
+        held = {each.table_id: each for each in self._held.values()}
+        prepared = [_holding(each, held[each.table_id]) if each.table_id in held else each for each in prepared]
+        others = [each for each in held.values() if each.table_id not in changed]
         if prepared:
-            results = commit_with_retries(self._lake.committer, prepared, held, retries=self._retries)
+            results = commit_with_retries(self._lake.committer, prepared, others, retries=self._retries)
             self.results = tuple(results)
 
     def _table(self, name: str) -> tuple[Dataset, Snapshot]:
         """A table as it was when the transaction began."""
-        if self._state != "open" or self._versions is None:
+        if self._state != "open" or self._heads is None:
             raise LakelogError(f"this transaction is {self._state}: use it inside its with block")
-        if name not in self._versions:
+        if name not in self._heads:
             message = f"there was no dataset {name!r} when the transaction began: create it before, then begin"
             raise DatasetNotFoundError(message)
-        dataset = self._lake.dataset(name)
-        return dataset, dataset.snapshot(self._versions[name])
+        # The table of that time, whatever has the name now.
+        dataset = Dataset(self._lake, self._heads[name])
+        return dataset, dataset.snapshot(self._heads[name].version)
 
     def _unchanged(self, name: str) -> tuple[Dataset, Snapshot]:
         found = self._table(name)
@@ -206,3 +213,9 @@ class LakeTransaction:
             message = "was changed by this transaction before: do it all in one change, or commit in between"
             raise ValidationError("transaction", [Violation(name, message)])
         return found
+
+
+def _holding(prepared: Prepared, held: Held) -> Prepared:
+    """A change of a table that also depends on what was read of it before."""
+    reads = replace(prepared.reads, predicates=(*prepared.reads.predicates, *held.reads.predicates))
+    return replace(prepared, reads=reads)

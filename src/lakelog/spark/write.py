@@ -167,7 +167,9 @@ def _create(
         columns=project(list(arriving), list(described.schema)),
     )
     with Stage(lake.committer, target, frame, options) as stage:
-        result = commit_new(lake, name, defined, target.location, stage.write(), options)
+        written = stage.write()
+        stage.sending()
+        result = commit_new(lake, name, defined, target.location, written, options)
     stage.end()
     return result
 

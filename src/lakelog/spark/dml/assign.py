@@ -1,6 +1,7 @@
 """New values for a table's columns, checked before anything is read: which columns, and whether they hold them."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from lakelog.schema.assignment import assignment_problems
 from lakelog.schema.leaves import parse_path
 from lakelog.schema.projection import Part, convert_type
 from lakelog.schema.spark import from_spark
+from lakelog.schema.widening import holds
 from lakelog.spark.expressions import columns as column_expressions
+from lakelog.spark.expressions import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,13 +28,21 @@ def expression(value: Expression) -> "Column":
 
 
 def assigned(
-    schema: pa.Schema, scope: "DataFrame", values: Mapping[str, Expression], old: "Mapping[str, Column]", what: str
+    schema: pa.Schema,
+    scope: "DataFrame",
+    values: Mapping[str, Expression],
+    old: "Mapping[str, Column] | None",
+    what: str,
+    *,
+    partial_structs: bool = False,
 ) -> "dict[str, Column]":
     """The table's columns that get another value, by name, each of its column's type.
 
     ``scope`` has the columns that expressions may name, ``old`` what a column was before, for a value that goes into a
-    struct. Raises ``ValidationError`` for columns and expressions that Spark does not know, and
-    ``SchemaMismatchError`` for values that a column cannot hold.
+    struct, or None for a row that is new. With ``partial_structs``, a struct may lack fields, which then stay.
+
+    Raises ``ValidationError`` for columns and expressions that Spark does not know, and ``SchemaMismatchError`` for
+    values that a column cannot hold.
     """
     if not values:
         raise ValidationError(what, [Violation("set", "expected at least one column and its new value")])
@@ -41,18 +52,23 @@ def assigned(
     problems = [
         problem
         for name, path in paths.items()
-        for problem in assignment_problems(path, types[name], _field(schema, path).type)
+        for problem in assignment_problems(path, types[name], _field(schema, path).type, partial=partial_structs)
     ]
+    if old is None:
+        message = "is a field of a struct: a row that is new gets a whole one"
+        problems += [Violation(repr(name), message) for name, path in paths.items() if len(path) > 1]
     if problems:
         raise SchemaMismatchError(f"values of {what}", problems)
     found: dict[str, Column] = {}
     for name, value in values.items():
         path = paths[name]
-        stored = _stored(expression(value), types[name], _field(schema, path))
-        if len(path) == 1:
+        before = None if old is None else old[path[0]]
+        inner = None if before is None else reduce(lambda column, part: column.getField(part), path[1:], before)
+        stored = _stored(expression(value), types[name], _field(schema, path), inner)
+        if len(path) == 1 or before is None:
             found[path[0]] = stored
         else:
-            before = found.get(path[0], old[path[0]])
+            before = found.get(path[0], before)
             found[path[0]] = _inside(schema.field(path[0]), before, path[1:], stored)
     return found
 
@@ -68,9 +84,38 @@ def _inside(field: pa.Field, before: "Column", path: tuple[str, ...], stored: "C
     return F.struct(*fields)
 
 
-def _stored(value: "Column", source: pa.DataType, field: pa.Field) -> "Column":
+def _stored(value: "Column", source: pa.DataType, field: pa.Field, old: "Column | None") -> "Column":
+    """A value as a column has it. One that does not fit fails, whatever the session says of such casts."""
+    if pa.types.is_struct(source) and pa.types.is_struct(field.type):
+        return F.when(value.isNotNull(), F.struct(*_fields(value, source, field, old)))
+    if _may_overflow(source, field.type):
+        kind = spark_type(field.type)
+        message = F.concat(F.lit("the value "), value.cast("string"), F.lit(f" does not fit column {field.name}"))
+        fitting = value.try_cast(kind)
+        return F.when(value.isNotNull() & fitting.isNull(), F.raise_error(message).cast(kind)).otherwise(fitting)
     (stored,) = column_expressions((Part(field, 0, convert_type(source, field.type)),), [value])
     return stored
+
+
+def _fields(value: "Column", source: pa.DataType, field: pa.Field, old: "Column | None") -> "list[Column]":
+    """The fields of a struct; those that the value lacks stay as they were, or are null."""
+    given = {child.name.lower(): child for child in source}
+    found = []
+    for child in field.type:
+        before = None if old is None else old.getField(child.name)
+        theirs = given.get(child.name.lower())
+        if theirs is not None:
+            column = _stored(value.getField(theirs.name), theirs.type, child, before)
+        else:
+            column = F.lit(None).cast(spark_type(child.type)) if before is None else before
+        found.append(column.alias(child.name))
+    return found
+
+
+def _may_overflow(source: pa.DataType, target: pa.DataType) -> bool:
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    both = all(any(is_number(kind) for is_number in numbers) for kind in (source, target))
+    return both and not holds(target, source)
 
 
 def _resolved(schema: pa.Schema, name: str, what: str) -> tuple[str, ...]:

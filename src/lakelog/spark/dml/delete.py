@@ -22,6 +22,8 @@ from lakelog.spark.stage import matches
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+_GONE = "__lakelog_gone"
+
 
 def prepare_delete(
     dataset: Dataset,
@@ -37,12 +39,15 @@ def prepare_delete(
     rows = changes = None
     if matched.part.num_rows:
         assert condition is not None, "without a condition every file goes as a whole"
-        rows = read_these(session, dataset.location, snapshot, matched.part).where(~matches(condition))
-        rows = rows.withColumn(CHANGED, F.lit(False))
-        if is_kept(snapshot.state.metadata):
-            # Files that go as a whole are told with the others: a commit has changes of its own, or none.
-            gone = read_these(session, dataset.location, snapshot, matched.files).where(matches(condition))
-            changes = gone.withColumn(CHANGE_TYPE, F.lit("delete"))
+        is_told = is_kept(snapshot.state.metadata)
+        # Files that go as a whole are told with the others: a commit has changes of its own, or none.
+        files = matched.files if is_told else matched.part
+        marked = read_these(session, dataset.location, snapshot, files).select("*", matches(condition).alias(_GONE))
+        if is_told:
+            # Once, so that the feed says what is gone: a condition may have the time of day in it.
+            marked = marked.localCheckpoint(eager=True)
+            changes = marked.where(_GONE).drop(_GONE).withColumn(CHANGE_TYPE, F.lit("delete"))
+        rows = marked.where(~F.col(_GONE)).drop(_GONE).withColumn(CHANGED, F.lit(False))
 
     def metrics(written: Written) -> dict[str, int]:
         before = live_rows(matched.part)

@@ -32,6 +32,7 @@ COPIED, DROPPED = 0, -1
 """Actions of rows that no clause is carried out for: one of the table stays, one of the source is left out."""
 
 _TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
+_ASKED, _SAID = "__lakelog_asked", "__lakelog_said"
 _ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
 
 
@@ -101,7 +102,10 @@ class Join:
         sources = [F.col(quoted(field.name)) for field in old]
         rows = rows.select(*column_expressions(project(old, new, physical_name), sources), *besides)
         again = [F.col(quoted(field.name)).alias(f"{_TABLE}_{number}") for number, field in enumerate(new)]
-        rows = rows.select("*", *again)
+        return self.plain(rows.select("*", *again))
+
+    def plain(self, rows: "DataFrame") -> "DataFrame":
+        """Rows of the table as they are, under its name."""
         return rows.alias(self.alias) if self.alias else rows
 
     def steps_for(self, when: When) -> list[Step]:
@@ -141,7 +145,7 @@ class Join:
 
     def changed(self, found: Matches) -> "DataFrame":
         """The rows of all touched files, each once, with its match if it has one, and its action."""
-        rows = self.table(found.touched)
+        rows = self._told_by_itself(self.table(found.touched))
         if found.several:
             chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(F.max_by(SOURCE_ROW, _ACTS).alias(_CHOSEN))
             joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
@@ -150,10 +154,19 @@ class Join:
             joined = rows.join(self.source, expression(self.condition), "left")
         is_matched = F.col(SOURCE_ROW).isNotNull()
         action = F.lit(COPIED)
-        for when, asked in ((When.MATCHED, is_matched), (When.NOT_MATCHED_BY_SOURCE, ~is_matched)):
-            for step in reversed(self.steps_for(when)):
-                action = F.when(asked & _condition(step), step.number).otherwise(action)
+        for step in reversed(self.steps_for(When.MATCHED)):
+            action = F.when(is_matched & _condition(step), step.number).otherwise(action)
+        for step in reversed(self.steps_for(When.NOT_MATCHED_BY_SOURCE)):
+            action = F.when(~is_matched & F.col(f"{_ASKED}_{step.number}"), step.number).otherwise(action)
         return joined.select("*", action.alias(ACTION))
+
+    def _told_by_itself(self, rows: "DataFrame") -> "DataFrame":
+        """Rows of the table with what clauses for those without a match say of them, while no other name is around."""
+        columns = []
+        for step in self.steps_for(When.NOT_MATCHED_BY_SOURCE):
+            columns.append(_condition(step).alias(f"{_ASKED}_{step.number}"))
+            columns += [value.alias(_said(step, name)) for name, value in step.values.items()]
+        return rows.select("*", *columns)
 
     def new(self, unmatched: "DataFrame") -> "DataFrame":
         """Rows of the source that match nothing, with their action, without those that no clause inserts."""
@@ -171,12 +184,13 @@ class Join:
         return self.source.join(self.table(files), expression(self.condition), "left_anti")
 
     def written(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
-        """The table's columns of rows with an action, and whether it has changed them.
+        """Rows with an action as they will be, whether it has changed them, and what they were.
 
         Generated columns follow the others, unless every clause has said what they are.
         """
         changed = (F.col(ACTION) != COPIED).alias(CHANGED)
-        found = rows.select(*self._values(kinds), changed)
+        before = [] if When.NOT_MATCHED in kinds else list(self._old.values())
+        found = rows.select(*self._values(kinds), changed, ACTION, *before)
         steps = [step for when in kinds for step in self.steps_for(when) if step.clause.act is not Act.DELETE]
         said = set.intersection(*(set(step.values) for step in steps)) if steps else set()
         return following(found, self.metadata, self.metadata.rules.generated.keys() - said)
@@ -189,7 +203,9 @@ class Join:
             value = self._default(name) if is_new else old
             for step in steps:
                 if name in step.values:
-                    value = F.when(F.col(ACTION) == step.number, step.values[name]).otherwise(value)
+                    by_itself = step.clause.when is When.NOT_MATCHED_BY_SOURCE
+                    new = F.col(_said(step, name)) if by_itself else step.values[name]
+                    value = F.when(F.col(ACTION) == step.number, new).otherwise(value)
             columns.append(value.alias(name))
         return columns
 
@@ -207,15 +223,17 @@ class Join:
         numbers = [step.number for step in self.steps if step.clause.act in acts and step.clause.when in kinds]
         return F.col(ACTION).isin(numbers) if numbers else F.lit(False)
 
-    def feed(self, changed: "DataFrame") -> "DataFrame":
+    def rows(self, written: "DataFrame") -> "DataFrame":
+        """Of what was written, what goes into files: the table's columns, and whether the row has changed."""
+        return written.select(*[F.col(quoted(name)) for name in self.metadata.schema.names], CHANGED)
+
+    def feed(self, written: "DataFrame") -> "DataFrame":
         """What the change feed says of the rows that were there."""
-        kinds = (When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
         old = [column.alias(name) for name, column in self._old.items()]
-        updated = changed.where(self.is_any(Act.UPDATE))
-        deleted = changed.where(self.is_any(Act.DELETE))
+        updated, deleted = (written.where(self.is_any(act)) for act in (Act.UPDATE, Act.DELETE))
         parts = [
             updated.select(*old).withColumn(CHANGE_TYPE, F.lit("update_preimage")),
-            self.written(updated, kinds).drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
+            self.rows(updated).drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
             deleted.select(*old).withColumn(CHANGE_TYPE, F.lit("delete")),
         ]
         return reduce(lambda one, other: one.union(other), parts)
@@ -241,3 +259,8 @@ class Join:
 
 def _condition(step: Step) -> "Column":
     return F.lit(True) if step.clause.condition is None else matches(step.clause.condition)
+
+
+def _said(step: Step, name: str) -> str:
+    """The column that has what a clause for rows without a match makes of one of theirs."""
+    return f"{_SAID}_{step.number}_{list(step.values).index(name)}"

@@ -38,7 +38,16 @@ from lakelog.spark.dml.joined import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total, unchanged
+from lakelog.spark.dml.rewrite import (
+    CHANGED,
+    ChangeResult,
+    Rewrite,
+    Written,
+    refuse_append_only,
+    refuse_reserved,
+    total,
+    unchanged,
+)
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
@@ -73,9 +82,11 @@ def prepare_merge(
     if any(clause.when is not When.NOT_MATCHED for clause in merge.clauses):
         refuse_append_only(dataset, snapshot, "merge")
     plan = _evolved(snapshot, merge) if merge.schema_evolution else unchanged(snapshot)
-    with _kept(numbered_source(merge.source)) as source:
-        join = _joined(session_for(spark), dataset, snapshot, merge, plan, source)
-        return _prepared(join, merge, plan, options)
+    refuse_reserved("merge", [*plan.schema.names, *merge.source.columns])
+    # Its rows are known by number, which a second computation might give to others. So there is none: lost rows fail.
+    source = numbered_source(merge.source).localCheckpoint(eager=True)
+    join = _joined(session_for(spark), dataset, snapshot, merge, plan, source)
+    return _prepared(join, merge, plan, options)
 
 
 def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) -> PreparedChange[ChangeResult]:
@@ -116,10 +127,13 @@ class _Outcome:
         self._changed, self._new = Observation(), Observation()
         self._parts: list[DataFrame] = []
         self._feed: list[DataFrame] = []
+        self._is_told = False
 
     def rewrite(self, reads: Reads) -> Rewrite:
         found, join, merge = self._found, self._join, self._merge
         touched = self._candidates.slice(0, 0) if found is None else found.touched
+        # Files that are only added tell by themselves that their rows are new.
+        self._is_told = touched.num_rows > 0 and is_kept(join.snapshot.state.metadata)
         if touched.num_rows:
             assert found is not None
             self._add_changed(join.changed(found))
@@ -140,8 +154,7 @@ class _Outcome:
             reads=reads,
             removed=touched,
             rows=_union(self._parts),
-            # Files that are only added tell by themselves that their rows are new.
-            changes=_union(self._feed) if touched.num_rows and is_kept(join.snapshot.state.metadata) else None,
+            changes=_union(self._feed),
             plan=self._plan,
             metrics=lambda written: self._metrics(touched, written),
         )
@@ -158,15 +171,22 @@ class _Outcome:
             *[count.alias(name) for name, count in kinds.items()],
             F.count_if(F.col(ACTION) == COPIED).alias("copied"),
         )
-        self._parts.append(join.written(counted.where(~join.is_any(Act.DELETE)), _OLD))
-        self._feed.append(join.feed(changed))
+        written = join.written(counted, _OLD)
+        if self._is_told:
+            # Once, so that the feed says what the files have: an expression may be another one the next time.
+            written = written.localCheckpoint(eager=True)
+            self._feed.append(join.feed(written))
+        self._parts.append(join.rows(written.where(~join.is_any(Act.DELETE))))
 
     def _add_new(self, new: "DataFrame") -> None:
-        rows = self._join.written(new, (When.NOT_MATCHED,))
+        rows = self._join.rows(self._join.written(new, (When.NOT_MATCHED,)))
         # Few rows that come from many tasks are not to become as many files.
         rows = rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
-        self._parts.append(rows.observe(self._new, F.count(F.lit(1)).alias("inserted")))
-        self._feed.append(rows.drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("insert")))
+        rows = rows.observe(self._new, F.count(F.lit(1)).alias("inserted"))
+        if self._is_told:
+            rows = rows.localCheckpoint(eager=True)
+            self._feed.append(rows.drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("insert")))
+        self._parts.append(rows)
 
     def _metrics(self, touched: pa.Table, written: Written) -> dict[str, int]:
         changed: dict[str, int] = self._changed.get if touched.num_rows else {}
@@ -233,7 +253,8 @@ def _joined(
         When.NOT_MATCHED: source,
         When.NOT_MATCHED_BY_SOURCE: table,
     }
-    _analysed(scopes[When.MATCHED], merge.condition, "merge condition")
+    before = join.plain(empty_frame(spark, snapshot.schema))
+    _analysed(before.join(source, F.lit(True)), merge.condition, "merge condition")
     theirs = columns_of_source(merge.source)
     steps = []
     for number, clause in enumerate(merge.clauses, 1):
@@ -244,7 +265,10 @@ def _joined(
         if clause.act is not Act.DELETE:
             chosen = clause.values if clause.values is not None else _star(metadata, theirs, merge, clause.act)
             named = {_unqualified(name, merge.alias, plan.schema): value for name, value in chosen.items()}
-            values = assigned(plan.schema, scopes[clause.when], named, columns_of_table(plan.schema), what)
+            old = columns_of_table(plan.schema) if clause.act is Act.UPDATE else None
+            values = assigned(
+                plan.schema, scopes[clause.when], named, old, what, partial_structs=merge.schema_evolution
+            )
         steps.append(Step(number=number, clause=clause, values=values))
     return replace(join, steps=tuple(steps))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CHANGED = "__lakelog_changed"
+_RESERVED = "__lakelog_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class Rewrite:
                 actions += feed
                 found = Written(files=found.files, bytes=found.bytes, rows=found.rows, change_files=len(feed))
             if not actions:
+                stage.discard()
                 return self._nothing(found)
             return self._prepared(actions, harvest.row_groups, found, (stage,), options)
 
@@ -178,6 +180,14 @@ def following(rows: "DataFrame", metadata: TableMetadata, names: Collection[str]
             for name in rows.columns
         ]
     )
+
+
+def refuse_reserved(verb: str, names: Collection[str]) -> None:
+    """Refuses columns that are called like those which a change adds for its own use."""
+    found = [name for name in names if name.lower().startswith(_RESERVED)]
+    if found:
+        message = f"columns whose names begin with {_RESERVED} are in the way of this: rename it"
+        raise ValidationError(verb, [Violation(repr(name), message) for name in found])
 
 
 def refuse_append_only(dataset: Dataset, snapshot: Snapshot, verb: str) -> None:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
+from lakelog.telemetry import log
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +42,12 @@ def merge_scope(
 ) -> tuple[Predicate, int]:
     """What holds for every row of the table that any row of the source can match, and how many these are."""
     found, keys = _parts(spark, schema, alias, source, condition)
-    ranges, rows = _ranges(spark, schema, source, keys, partitions)
+    try:
+        ranges, rows = _ranges(spark, schema, source, keys, partitions)
+    except (PySparkException, ValueError, OverflowError) as error:
+        # Keys of rows that the rest of the condition rules out need not be values. Nobody has to know their range.
+        log.debug("the keys of a merge's source tell no range: %s", error)
+        ranges, rows = [], source.count()
     return conjunction([*found, *ranges]), rows
 
 
@@ -95,7 +102,8 @@ def _uncast(side: Any) -> Any:
     """An integer that Spark has made wider for the comparison, which its bounds need not be."""
     if side.getClass().getSimpleName() == "Cast" and str(side.dataType().simpleString()) in _INTEGERS:
         child = side.child()
-        return child if str(child.dataType().simpleString()) in _INTEGERS else side
+        inner, outer = (str(each.dataType().simpleString()) for each in (child, side))
+        return child if inner in _INTEGERS and _INTEGERS.index(inner) <= _INTEGERS.index(outer) else side
     return side
 
 
