@@ -1,0 +1,205 @@
+"""Changes of rows in which something is other than it looks: names, casts, clocks, tables that were replaced."""
+
+# ruff: noqa: PT012  # it is the end of a transaction's block that raises
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakelog import ConcurrencyError, Lake, SchemaMismatchError, ValidationError, read_changes, write_dataset
+from lakelog.spark import LakeTable
+from lakelog.spark.frames import setting
+from lakelog.spark.stage import Stage
+from lakelog.spark.table_builder import LakeTableBuilder
+from lakelog.upkeep.writes import registered_writes
+from tests.spark.changing import NAME, make, numbered, rows_of
+
+FED = {"delta.enableChangeDataFeed": "true"}
+
+
+def written(lake: Lake, frame: Any, **options: Any) -> Any:
+    write_dataset(lake, NAME, frame.coalesce(1), **options)
+    return lake.dataset(NAME)
+
+
+def leftovers(lake: Lake) -> tuple[int, int]:
+    """Directories of writes, and writes that are registered."""
+    dataset = lake.dataset(NAME)
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        writes = registered_writes(session, catalog.queries, dataset.location)
+    return len(list(Path(dataset.location).glob("__w=*"))), len(writes)
+
+
+class TestOnce:
+    def test_a_source_whose_cache_is_lost_is_not_numbered_anew(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from lakelog.spark.dml.joined import Join
+
+        dataset = written(local, spark.range(50).selectExpr("id", "'old' AS s"))
+        source = spark.range(100).selectExpr("id", "'new' AS s").orderBy(F.rand()).alias("n")
+        found = Join.matches
+
+        def forgetful(*arguments: Any) -> Any:
+            answer = found(*arguments)
+            spark.catalog.clearCache()
+            return answer
+
+        monkeypatch.setattr(Join, "matches", forgetful)
+        dataset.merge(source, "t.id = n.id", alias="t").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        assert [row[0] for row in sorted(rows_of(local))] == list(range(100))
+        assert dataset.count("s = 'new'") == 100
+
+    def test_the_feed_says_what_the_files_have(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT id, '' AS u FROM range(4)"), properties=FED)
+        dataset.update({"u": "uuid()"}, "id < 2")
+        source = spark.range(2, 5).alias("n")
+        merge = dataset.merge(source, "t.id = n.id", alias="t")
+        merge.whenMatchedUpdate(set={"u": "uuid()"}).whenNotMatchedInsert(
+            values={"id": "n.id", "u": "uuid()"}
+        ).execute()
+        told = read_changes(local, NAME, 1).where("_change_type IN ('update_postimage', 'insert')")
+        assert sorted(tuple(row) for row in told.select("id", "u").collect()) == sorted(rows_of(local))
+
+    def test_the_feed_of_a_delete_by_the_clock_has_what_is_gone(self, local: Lake, spark: SparkSession) -> None:
+        rows = "SELECT id, current_timestamp() + make_interval(0, 0, 0, 0, 0, 0, id / 50) AS ts FROM range(600)"
+        dataset = written(local, spark.sql(rows), properties=FED)
+        result = dataset.delete("ts < current_timestamp() AND id % 7 <> 3")
+        assert read_changes(local, NAME, 1).count() == result.metrics["numDeletedRows"] == 600 - dataset.count()
+
+
+class TestNames:
+    def test_clauses_for_rows_without_a_match_see_the_table_alone(self, local: Lake, spark: SparkSession) -> None:
+        frame = spark.sql("SELECT id, named_struct('x', id) AS s, id AS v FROM range(8)")
+        dataset = written(local, frame)
+        source = spark.sql("SELECT 1L AS id, 99L AS x, 0L AS v").alias("s")
+        merge = dataset.merge(source, "t.id = s.id", alias="t").whenNotMatchedBySourceDelete("s.x > 5")
+        merge.whenNotMatchedBySourceUpdate("v = 2", {"v": "v * 100"}).execute()
+        assert [(row[0], row[2]) for row in sorted(rows_of(local))] == [
+            (0, 0),
+            (1, 1),
+            (2, 200),
+            (3, 3),
+            (4, 4),
+            (5, 5),
+        ]
+
+    def test_reserved_names_are_refused(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT 1 AS id, 2 AS __lakelog_changed"))
+        with pytest.raises(ValidationError, match="__lakelog_changed"):
+            dataset.update({"id": "2"})
+
+    def test_a_column_that_only_comes_cannot_be_compared(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.range(2))
+        merge = dataset.merge(spark.sql("SELECT 1L AS id, 2 AS w").alias("n"), "t.w = n.w", alias="t")
+        with pytest.raises(ValidationError, match="merge condition"):
+            merge.withSchemaEvolution().whenMatchedUpdateAll().execute()
+
+
+class TestValues:
+    def test_fields_that_the_source_lacks_are_not_lost(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT 1L AS id, named_struct('x', 5, 'y', 6) AS p"))
+        source = spark.sql("SELECT 1L AS id, named_struct('x', 7, 'z', 8) AS p").alias("n")
+        merge = dataset.merge(source, "t.id = n.id", alias="t").whenMatchedUpdateAll()
+        with pytest.raises(SchemaMismatchError, match="z: is not a field"):
+            merge.execute()
+        with pytest.raises(SchemaMismatchError, match="the value lacks y"):
+            dataset.update({"p": "named_struct('x', 1)"})
+        merge.withSchemaEvolution().execute()
+        assert rows_of(local) == [(1, (7, 6, 8))]
+
+    def test_a_value_that_does_not_fit_fails_whatever_the_session_says(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT 1L AS id, 1 AS v"))
+        with setting(spark, "spark.sql.ansi.enabled", "false"):
+            with pytest.raises(Exception, match="does not fit column v"):
+                dataset.update({"v": "1099511627776L + 7"})
+            source = spark.sql("SELECT 4294967301L AS id, 5 AS k, 2 AS v").alias("n")
+            write_dataset(local, NAME, spark.sql("SELECT 4294967301L AS id, 3 AS v"))
+            merge = dataset.merge(source, "CAST(t.id AS INT) = n.k", alias="t")
+            assert merge.whenMatchedDelete().execute().metrics["numTargetRowsDeleted"] == 1
+
+    def test_keys_that_are_no_values_need_no_range(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT CAST(id AS INT) AS id FROM range(5)"))
+        source = spark.sql("SELECT * FROM VALUES ('num', '3'), ('text', 'abc') AS v(kind, key)").alias("n")
+        merge = dataset.merge(source, "n.kind = 'num' AND t.id = CAST(n.key AS INT)", alias="t")
+        assert merge.whenMatchedDelete().execute().metrics["numTargetRowsDeleted"] == 1
+
+
+class TestTransactions:
+    def test_what_is_held_counts_for_a_table_that_is_changed_too(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT * FROM VALUES (1L, 10), (2L, 20) AS v(id, v)"))
+        with pytest.raises(ConcurrencyError), local.transaction() as tx:
+            (row,) = tx.read(NAME, "id = 1", hold=True).collect()
+            dataset.update({"v": "110"}, "id = 1")
+            tx.write(NAME, spark.sql(f"SELECT 99L AS id, {row['v']} AS v"))
+        assert dataset.count() == 2
+
+    def test_a_name_that_was_given_to_another_table_is_not_that_table(self, local: Lake, spark: SparkSession) -> None:
+        written(local, spark.range(3))
+        with pytest.raises(Exception, match="was dropped"), local.transaction() as tx:
+            local.drop_dataset(NAME)
+            write_dataset(local, NAME, spark.range(777, 778))
+            tx.delete(NAME)
+        assert rows_of(local) == [(777,)]
+
+    def test_a_batch_that_was_committed_before_is_skipped(self, local: Lake, spark: SparkSession) -> None:
+        written(local, spark.range(3))
+        for _ in range(2):
+            with local.transaction() as tx:
+                tx.write(NAME, spark.range(3, 4), txn_app_id="app", txn_version=1)
+        assert [row[0] for row in rows_of(local)] == [0, 1, 2, 3]
+
+
+class TestLeftovers:
+    def test_a_merge_with_nothing_to_do_leaves_nothing(self, local: Lake, spark: SparkSession) -> None:
+        dataset = make(local, spark, numbered(0, 5))
+        source = spark.range(3).alias("n")
+        dataset.merge(source, "t.id = n.id", alias="t").whenNotMatchedInsert(values={"id": "n.id"}).execute()
+        assert leftovers(local) == (1, 0)
+
+    def test_a_feed_that_cannot_be_written_takes_the_files_along(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dataset = make(local, spark, numbered(0, 5), properties=FED)
+
+        def full(*arguments: Any) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr(Stage, "write_changes", full)
+        with pytest.raises(OSError, match="disk full"):
+            dataset.update({"s": "'x'"}, "id = 1")
+        assert leftovers(local) == (1, 0)
+
+
+class TestLakeTable:
+    def test_lists_name_files_where_they_are(self, local: Lake, spark: SparkSession) -> None:
+        written(local, spark.sql("SELECT id, id % 2 AS k FROM range(4)"), partition_by=["k"])
+        local.clone(NAME, "cloned")
+        table = LakeTable.forName(spark, "cloned", lake=local)
+        table.generate("symlink_format_manifest")
+        lists = sorted(Path(table.dataset.location, "_symlink_format_manifest").rglob("manifest"))
+        assert [file.parent.name for file in lists] == ["k=0", "k=1"]
+        assert all(Path(line).exists() for file in lists for line in file.read_text().splitlines())
+
+    def test_a_protocol_with_features_keeps_those_it_had(self, local: Lake, spark: SparkSession) -> None:
+        written(local, spark.range(2))
+        table = LakeTable.forName(spark, NAME, lake=local)
+        table.upgradeTableProtocol(3, 7)
+        assert set(table.detail().collect()[0]["tableFeatures"]) == {"appendOnly", "invariants"}
+
+    def test_who_loses_the_race_for_a_table_has_it(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create = LakeTableBuilder._create
+
+        def late(builder: LakeTableBuilder, name: str) -> Any:
+            create(builder, name)
+            return create(builder, name)
+
+        monkeypatch.setattr(LakeTableBuilder, "_create", late)
+        builder = LakeTable.createIfNotExists(spark, lake=local).tableName("raced").addColumn("id", "INT")
+        assert builder.execute().dataset.name == "raced"
