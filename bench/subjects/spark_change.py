@@ -64,8 +64,9 @@ def measure(lab: Lab, backend: str) -> list[Figure]:
                 limit=Sample(tuple(others[fastest])),
                 against=fastest,
                 targets=TARGETS if scale.full else (),
-                note=", ".join(
-                    f"files written again by {name}: {files}" for name, files in found["files"][what].items()
+                note="; ".join(
+                    f"{name} {Sample(tuple(times)).median:.3g} s, {found['files'][what][name]} files written again"
+                    for name, times in samples.items()
                 ),
             )
         )
