@@ -190,12 +190,12 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
         # A file that is added again is still what it was written as, also if it was gone until it was restored.
         again = None if file["version"] in restored else file["version"]
         expected = before.get((file["path"], again), metadata[in_force])
-        if file["version"] < first:
-            # It may have been added again under an older schema, by a version that has expired.
-            assert file["schema_version"] in schemas
-            continue
-        assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
         before[file["path"], file["removed_version"]] = before[file["path"], None] = file["schema_version"]
+        if 0 < first >= file["version"]:
+            # What it was before may have expired, and with it the schema under which it was first added.
+            assert file["schema_version"] in schemas
+        else:
+            assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
 
 
 def _check_tables(catalog: dict[str, list[Row]]) -> None:
