@@ -22,6 +22,7 @@ def main(jars: str) -> None:
         .config("spark.sql.session.timeZone", "America/New_York")  # A table means the same in every zone.
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .getOrCreate()
     )
@@ -35,12 +36,16 @@ def main(jars: str) -> None:
 
 def rows(spark: Any, location: str, version: int | None, where: str | None) -> str:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
     frame = reader.load(location)
-    table = (frame if where is None else frame.where(where)).toArrow()
+    # Not by toArrow(), which takes a null struct for a broken one if something in it is NOT NULL.
+    with tempfile.TemporaryDirectory() as directory:
+        (frame if where is None else frame.where(where)).write.mode("overwrite").parquet(f"file://{directory}/rows")
+        table = pq.read_table(f"{directory}/rows")
     with tempfile.NamedTemporaryFile(suffix=".arrow", delete=False) as file, pa.ipc.new_file(file, table.schema) as out:
         out.write_table(table)
     return file.name
