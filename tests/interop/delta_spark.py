@@ -22,6 +22,7 @@ def main(jars: str) -> None:
         .config("spark.sql.session.timeZone", "America/New_York")  # A table means the same in every zone.
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.ansi.doubleQuotedIdentifiers", "true")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .getOrCreate()

@@ -159,9 +159,9 @@ class HandMadeTable:
         )
 
     def checkpoint(self) -> int:
-        """Puts a checkpoint in the place of all commits so far."""
+        """Puts a checkpoint in the place of all commits but the last, which delta-spark asks for."""
         size = write_checkpoint(LocalStore(self._log), self.content())
-        for commit in self._log.glob("*.json"):
+        for commit in sorted(self._log.glob("*.json"))[:-1]:
             commit.unlink()
         return size
 

@@ -65,6 +65,9 @@ def rows_by_polars(location: str | Path, version: int | None = None, where: str 
 def rows_by_delta_spark(location: str | Path, version: int | None = None, where: str | None = None) -> list[Row]:
     """Where its jars can be had: ``LAKELOG_TEST_DELTA_JARS`` names their folder, ``LAKELOG_TEST_DELTA_PYTHON`` a Python
     with the PySpark that they are made for."""
+    if where is not None:
+        # In Spark's words.
+        where = where.replace("TIMESTAMPTZ", "TIMESTAMP").replace("\\", "\\\\")
     answer = _delta_spark()({"location": str(location), "version": version, "where": where})
     if "error" in answer:
         raise RuntimeError(answer["error"])
