@@ -322,6 +322,10 @@ class Metadata(_ActionRecord):
         _required("configuration", TEXT_MAP),
     )
 
+    def is_on(self, name: str) -> bool:
+        """Whether a property that is true or false is true; one that is not there is false."""
+        return self.configuration.get(name, "").lower() == "true"
+
     @property
     def format(self) -> Mapping[str, Any]:
         """Delta's ``format`` object. What it says beyond provider and options stands in ``extra["format"]``."""

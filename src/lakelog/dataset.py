@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lakelog.definition import Definition
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import CommitResult
-from lakelog.log.definition import definition
 from lakelog.log.draft import Description
 from lakelog.log.evolution import SchemaVersion
+from lakelog.log.new_table import definition
 from lakelog.log.redefine import replace_table
 from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan

@@ -25,8 +25,8 @@ from lakelog.errors import (
 )
 from lakelog.locations import absolute, directory_of, real, root_directory
 from lakelog.log.commit import CommitResult, Committer, Conflict
-from lakelog.log.definition import check_definition, definition
 from lakelog.log.draft import Description, Draft
+from lakelog.log.new_table import check_definition, definition
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import check_name, name_problem

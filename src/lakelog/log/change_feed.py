@@ -209,7 +209,7 @@ class ChangeFeed:
 
 def is_kept(metadata: TableMetadata) -> bool:
     """Whether a table keeps the changes of its rows."""
-    return metadata.action.configuration.get(FEED_PROPERTY, "").lower() == "true"
+    return metadata.action.is_on(FEED_PROPERTY)
 
 
 def _reads_alike(one: TableMetadata, other: TableMetadata) -> bool:

@@ -197,7 +197,7 @@ class Draft:
             found += _in_commit_timestamp_problems(state.metadata.action, self.new_metadata)
         self.protocol = self.new_protocol or (state.protocol if state else None)
         self._protocol_version = self.version if self.new_protocol or state is None else state.protocol_version
-        if state is not None and _is_on(state.metadata.action, "delta.appendOnly") and not self.imported:
+        if state is not None and state.metadata.action.is_on("delta.appendOnly") and not self.imported:
             found += self.removes.append_only_problems()
         return found + self.adds.problems(self.metadata)
 
@@ -279,14 +279,10 @@ class Draft:
 
 def _in_commit_timestamp_problems(before: Metadata, after: Metadata) -> list[Violation]:
     """Readers have to be told when a table began to have them, by the time of a commit that nobody knows before it."""
-    if _is_on(after, IN_COMMIT_TIMESTAMPS) and not _is_on(before, IN_COMMIT_TIMESTAMPS):
+    if after.is_on(IN_COMMIT_TIMESTAMPS) and not before.is_on(IN_COMMIT_TIMESTAMPS):
         message = "can be switched on only when a table is created"
         return [Violation(f"configuration.{IN_COMMIT_TIMESTAMPS}", message)]
     return []
-
-
-def _is_on(metadata: Metadata, name: str) -> bool:
-    return metadata.configuration.get(name, "").lower() == "true"
 
 
 def integer_problems(name: str, value: Any) -> list[Violation]:

@@ -137,7 +137,7 @@ def plan_write(snapshot: Snapshot, incoming: Any, options: MergeOptions) -> Writ
     configuration = snapshot.metadata.configuration
     if not plan.promoted or configuration.get(MIRROR) == "false":
         return plan
-    if configuration.get("delta.appendOnly") == "true":
+    if snapshot.metadata.is_on("delta.appendOnly"):
         message = "would become a string, for which the files of a mirrored table are replaced; it is append-only"
         raise SchemaMismatchError("schema change", [Violation(path, message) for path in plan.promoted])
     groups = snapshot.file_groups_as(plan.schema, plan.physical, snapshot.files())

@@ -55,7 +55,7 @@ def committed_at_of(rows: CommitRows) -> int:
 
 def delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
     """The content of a commit's file in ``_delta_log``. ``metadata`` is what is in force with it."""
-    in_commit = metadata.action.configuration.get(IN_COMMIT_TIMESTAMPS, "").lower() == "true"
+    in_commit = metadata.action.is_on(IN_COMMIT_TIMESTAMPS)
     lines = [_commit_info(_named("dl_table_versions", rows["dl_table_versions"][0]), in_commit)]
     for table, action in _ACTIONS.items():
         # A caller may have said them in another order than the catalog gives them.

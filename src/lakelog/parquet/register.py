@@ -11,9 +11,9 @@ from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.definition import check_definition, configured, described
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import AddFiles
+from lakelog.log.new_table import check_definition, configured, described
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import needed_features
 from lakelog.parquet.footers import (

@@ -14,10 +14,10 @@ from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads, files_in
-from lakelog.log.definition import definition
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.new_table import definition
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import Prepared
 from lakelog.log.snapshot import Snapshot
@@ -106,7 +106,7 @@ def check_features(metadata: TableMetadata) -> None:
 
 def check_append_only(metadata: TableMetadata, options: WriteOptions) -> None:
     """Refuses a write that would remove rows of a table which only ever gets more."""
-    if options.mode == "overwrite" and metadata.action.configuration.get("delta.appendOnly", "").lower() == "true":
+    if options.mode == "overwrite" and metadata.action.is_on("delta.appendOnly"):
         message = (
             "the table is append-only, and an overwrite removes rows: append, or switch that off with "
             "dataset.set_properties({'delta.appendOnly': 'false'})"

@@ -6,7 +6,7 @@ Rows of the source that match nothing are added. A merge that only inserts write
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,14 +79,14 @@ def prepare_merge(
 ) -> PreparedChange[ChangeResult]:
     """Writes the files of a merge."""
     check_clauses(merge.clauses)
-    if any(clause.when is not When.NOT_MATCHED for clause in merge.clauses):
+    if _changes_rows(merge):
         refuse_append_only(dataset, snapshot, "merge")
     plan = _evolved(snapshot, merge) if merge.schema_evolution else unchanged(snapshot)
     refuse_reserved("merge", [*plan.schema.names, *merge.source.columns])
-    # Its rows are known by number, which a second computation might give to others. So there is none: lost rows fail.
-    source = numbered_source(merge.source).localCheckpoint(eager=True)
+    source = numbered_source(merge.source)
     join = _joined(session_for(spark), dataset, snapshot, merge, plan, source)
-    return _prepared(join, merge, plan, options)
+    # Its rows are known by number, which a second computation might give to others. So there is none: lost rows fail.
+    return _prepared(replace(join, source=source.localCheckpoint(eager=True)), merge, plan, options)
 
 
 def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) -> PreparedChange[ChangeResult]:
@@ -97,7 +97,7 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     # A row that matches nothing may be anywhere.
     predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope
     candidates = snapshot.files(predicate)
-    with _kept(join.pairs(candidates)) if _changes_rows(merge) else _nothing() as pairs:
+    with _kept(join.pairs(candidates)) if _changes_rows(merge) else nullcontext() as pairs:
         found = None if pairs is None else join.matches(candidates, pairs)
         return (
             _Outcome(join, merge, plan, found, candidates, source_rows)
@@ -332,11 +332,6 @@ def _kept(frame: "DataFrame") -> "Iterator[DataFrame]":
         yield frame
     finally:
         frame.unpersist()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame | None":

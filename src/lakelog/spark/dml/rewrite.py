@@ -192,7 +192,7 @@ def refuse_reserved(verb: str, names: Collection[str]) -> None:
 
 def refuse_append_only(dataset: Dataset, snapshot: Snapshot, verb: str) -> None:
     """Says before anything is read what the commit would say at the end."""
-    if snapshot.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+    if snapshot.metadata.is_on("delta.appendOnly"):
         message = f"is true: rows of {dataset.name!r} can be added, not changed or removed"
         raise ValidationError(verb, [Violation("delta.appendOnly", message)])
 
