@@ -1,0 +1,38 @@
+"""Spark in a process of its own, with a JVM of its own: ``python -m lakelog.bench.in_spark``, started by a subject."""
+
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def in_spark(module: str, config: Mapping[str, str], **arguments: Any) -> Any:
+    """What ``run(spark, **arguments)`` of a module answers in a new process. Arguments and answer travel as JSON."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as answer:
+        command = [sys.executable, "-m", "lakelog.bench.in_spark", answer.name, module, json.dumps(config)]
+        command.append(json.dumps(arguments))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            # Java and Spark have much to say, which matters now only.
+            sys.stderr.write(done.stderr)
+            raise subprocess.CalledProcessError(done.returncode, command[:5])
+        return json.loads(Path(answer.name).read_text())
+
+
+def _main(answer: str, module: str, config: str, arguments: str) -> None:
+    from lakelog.spark import session
+
+    spark = session("lakelog-bench", config=json.loads(config))
+    try:
+        found = importlib.import_module(module).run(spark, **json.loads(arguments))
+    finally:
+        spark.stop()
+    Path(answer).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
