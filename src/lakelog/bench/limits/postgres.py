@@ -19,7 +19,7 @@ _CHUNK = 16_384
 
 class PostgresLimit:
     def __init__(self, url: str, schema: str, *, create: bool = False) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
+        self._connection: Any = psycopg.connect(url, autocommit=True, prepare_threshold=1)
         if create:
             self._connection.execute(f"CREATE SCHEMA {schema}")
         self._connection.execute(f"SET search_path = {schema}")

@@ -18,7 +18,7 @@ _CHUNK = 8192
 
 class SqliteLimit:
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        self._connection = apsw.Connection(str(path))
+        self._connection: Any = apsw.Connection(str(path))
         self._connection.set_busy_timeout(60_000)
         self._connection.execute(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536; "
@@ -76,7 +76,7 @@ class SqliteLimit:
             self._insert_all(rows)
 
     def execute(self, statement: str) -> list[Row]:
-        return self._connection.execute(statement).fetchall()
+        return list(self._connection.execute(statement))
 
     def close(self) -> None:
         self._connection.close()

@@ -66,8 +66,8 @@ def _lakelog(spot: Spot, table: str) -> Iterator[Commit]:
             while True:
                 try:
                     writer.commit(dataset.id, expected, [replace(add, path=path_of(0, f"{name}/"))])
-                except VersionConflict:
-                    expected = dataset.version + 1
+                except VersionConflict as lost:
+                    expected = lost.actual + 1
                 else:
                     expected += 1
                     return

@@ -6,9 +6,9 @@ Each is imported where it is used: who has not installed a peer measures the oth
 import contextlib
 import importlib.util
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -66,6 +66,7 @@ def spots(lab: Lab, systems: Sequence[str] = tuple(_BACKENDS), backends: Sequenc
         for system in systems
         if _is_installed(system)
         for backend in _BACKENDS[system]
+        if not backend or backend in lab.backends
         if backends is None or backend in backends or not backend
     ]
 
@@ -122,7 +123,7 @@ def delta_path(spot: Spot, table: str) -> str:
 def create_delta(spot: Spot, table: str) -> Any:
     from deltalake import DeltaTable
 
-    os.makedirs(spot.place.root, exist_ok=True)
+    Path(spot.place.root).mkdir(parents=True, exist_ok=True)
     return DeltaTable.create(delta_path(spot, table), SCHEMA, partition_by=list(PARTITION_BY))
 
 
@@ -145,7 +146,7 @@ def iceberg(spot: Spot) -> Iterator[Any]:
     from pyiceberg.catalog.sql import SqlCatalog
 
     place = spot.place
-    os.makedirs(place.root, exist_ok=True)
+    Path(place.root).mkdir(parents=True, exist_ok=True)
     if spot.backend == "postgres":
         server, _, query = place.address.partition("?")
         uri = f"{server.replace('postgresql://', 'postgresql+psycopg2://')}?{query}"

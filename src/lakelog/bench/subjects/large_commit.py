@@ -88,7 +88,7 @@ def _huge(lab: Lab, backend: str) -> list[Figure]:
         pyarrow.feather.write_feather(row_groups(count), groups, "uncompressed")
     results = [_in_own_process(lab.place(backend), adds, groups) for _ in range(3 if scale.full else 1)]
     times, grown, inputs = (Sample(tuple(column)) for column in zip(*results, strict=True))
-    common = {"subject": f"{count:,} {NAME}", "backend": backend}
+    common: dict[str, Any] = {"subject": f"{count:,} {NAME}", "backend": backend}
     return [
         Figure(**common, what="time", unit="s", sample=times, targets=HUGE_TIME if scale.full else ()),
         Figure(

@@ -1,5 +1,7 @@
 """All live files as an Arrow table."""
 
+from functools import partial
+
 from lakelog.bench.filled import DATASET, filled_place
 from lakelog.bench.lab import Lab
 from lakelog.bench.measure import Figure, Sample, Target, seconds
@@ -21,7 +23,7 @@ def measure(lab: Lab, backend: str) -> list[Figure]:
         figures = []
         for what, columns in (("everything", None), ("without statistics", WITHOUT_STATISTICS)):
             assert snapshot.files(columns=columns).num_rows >= count
-            times = [seconds(lambda columns=columns: snapshot.files(columns=columns)) for _ in range(lab.scale.rounds)]
+            times = [seconds(partial(snapshot.files, columns=columns)) for _ in range(lab.scale.rounds)]
             figures.append(
                 Figure(
                     subject=f"{NAME} {count:,} live files",

@@ -44,7 +44,7 @@ def measure(lab: Lab, backend: str) -> list[Figure]:
         return sum(shares[-1]) / lab.scale.seconds
 
     samples = in_turns({"limit": limit, "lakelog": lakelog}, 3 if lab.scale.full else 1)
-    common = {"subject": NAME, "backend": backend}
+    common: dict[str, Any] = {"subject": NAME, "backend": backend}
     fastest = max(_of_mean(counts, max) for counts in shares)
     return [
         Figure(
@@ -91,7 +91,7 @@ def _race(place: Place, table_id: int, seconds: float, written: list[FileRows] |
     # Each process gets one task, since none ends before all have begun.
     with ProcessPoolExecutor(WRITERS, context, _enter, (gate,)) as pool:
         tasks = [
-            pool.submit(_write, place, table_id, number, seconds, written and written[number])
+            pool.submit(_write, place, table_id, number, seconds, None if written is None else written[number])
             for number in range(WRITERS)
         ]
         counts = [task.result() for task in tasks]

@@ -9,7 +9,6 @@ from lakelog import Lake, SqlTxnLogWriter
 from lakelog.bench.lab import Lab, new_dataset
 from lakelog.bench.measure import Figure, Sample, Target, in_turns
 from lakelog.bench.workload import add_file
-from lakelog.mirror import storage
 
 NAME = "mirror of a one-file commit"
 ADDED = (Target(at_most=3),)
@@ -74,5 +73,5 @@ def _without_fsync(run: Callable[[], float]) -> Callable[[], float]:
 
 @contextmanager
 def _no_fsync() -> Iterator[None]:
-    with mock.patch.object(storage.os, "fsync"):
+    with mock.patch("lakelog.mirror.storage.os.fsync"):
         yield

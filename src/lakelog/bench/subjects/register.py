@@ -1,20 +1,15 @@
 """Parquet files that exist become a dataset."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pyarrow.fs as pf
-import pyarrow.parquet as pq
 
 from lakelog.bench.lab import Lab
 from lakelog.bench.measure import Figure, Target, in_turns, seconds
-from lakelog.bench.small_files import loose_files
+from lakelog.bench.small_files import loose_files, read_footers
 
 NAME = "files registered"
 TIME = (Target(at_most=3),)
 DAYS = 300
-THREADS = 16
 
 
 def measure(lab: Lab, backend: str) -> list[Figure]:
@@ -48,19 +43,5 @@ def _lakelog(lab: Lab, backend: str, root: Path) -> Callable[[], float]:
 
 def _footers(root: Path) -> Callable[[], float]:
     """What pyarrow has to do for the same files, and nothing with what it finds."""
-    local = pf.LocalFileSystem()
     paths = [str(path) for path in sorted(root.rglob("*.parquet"))]
-
-    def read(part: list[str]) -> int:
-        rows = 0
-        for path in part:
-            with local.open_input_file(path) as opened:
-                rows += pq.ParquetFile(opened).metadata.num_rows
-        return rows
-
-    def run() -> None:
-        parts = [paths[start : start + 64] for start in range(0, len(paths), 64)]
-        with ThreadPoolExecutor(THREADS) as pool:
-            assert sum(pool.map(read, parts)) == len(paths) * 10
-
-    return lambda: seconds(run)
+    return lambda: seconds(lambda: read_footers(paths))

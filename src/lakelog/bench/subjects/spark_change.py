@@ -152,7 +152,7 @@ class _Lakelog:
     def checksum(self) -> Any:
         from lakelog.spark import read_dataset
 
-        row = read_dataset(self._lake, _NAME).selectExpr("count(*)", "sum(id)", "sum(amount)").first()
+        row = read_dataset(self._lake, _NAME).selectExpr("count(*)", "sum(id)", "sum(amount)").collect()[0]
         return [int(value) for value in row]
 
 

@@ -1,6 +1,7 @@
 """A one-file commit to a table with thousands of versions and live files, beside one to an empty table."""
 
 import statistics
+from functools import partial
 
 from lakelog import Lake, SqlTxnLogWriter
 from lakelog.bench.filled import DATASET, filled_place
@@ -44,8 +45,6 @@ def _round(lake: Lake, number: int, live: int, commits: int) -> tuple[float, flo
         for which in (0, 1) if commit % 2 else (1, 0):
             versions[which] += 1
             table_id, version = tables[which].id, versions[which]
-            elapsed = seconds(
-                lambda table_id=table_id, version=version, add=add: writer.commit(table_id, version, [add])
-            )
+            elapsed = seconds(partial(writer.commit, table_id, version, [add]))
             times[which].append(elapsed * 1000)
     return statistics.median(times[0]), statistics.median(times[1])
