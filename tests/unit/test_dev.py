@@ -54,6 +54,7 @@ def test_success_is_success(project: Path) -> None:
         ("mypy", "types"),
         ("tests-spark", "tests with Spark"),
         ("--ignore=tests-spark", "tests without Spark"),
+        ("--check", "speed"),
     ],
 )
 def test_one_failure_of_any_step_is_a_failure(project: Path, argument: str, step: str) -> None:

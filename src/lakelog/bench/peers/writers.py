@@ -55,11 +55,11 @@ def measure(lab: Lab) -> list[Reading]:
         for crowd in crowds
         for where in (ONE_TABLE, OWN_TABLES)
         for spot in spots(lab, backends=BACKENDS)
-        for reading in _race(lab, spot, crowd, where)
+        for reading in race(lab, spot, crowd, where)
     ]
 
 
-def _race(lab: Lab, spot: Spot, crowd: int, where: str) -> Iterator[Reading]:
+def race(lab: Lab, spot: Spot, crowd: int, where: str) -> Iterator[Reading]:
     tables = ["shared"] if where == ONE_TABLE else [f"own_{number}" for number in range(crowd)]
     create(spot, tables)
     common: dict[str, Any] = {"subject": SUBJECT, "system": spot.system, "database": spot.database, "size": crowd}
