@@ -31,8 +31,8 @@ class Limit(Protocol):
 
     def head(self, table_id: int) -> int: ...
 
-    def commit(self, table_id: int, expected: int, path: str, file: FileRows) -> bool:
-        """One file as version ``expected`` + 1; False if the head is another by now."""
+    def commit(self, table_id: int, expected: int | None, path: str, file: FileRows) -> bool:
+        """One file on top of the head ``expected``, False if it is another by now; or of whatever it is."""
         ...
 
     def commit_many(self, table_id: int, expected: int, rows: Mapping[str, Any], *statements: str) -> None:

@@ -26,13 +26,13 @@ class DuckdbLimit:
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_HEAD, (table_id,)).fetchall()[0][0])
 
-    def commit(self, table_id: int, expected: int, path: str, file: FileRows) -> bool:
-        version = expected + 1
+    def commit(self, table_id: int, expected: int | None, path: str, file: FileRows) -> bool:
         self._connection.begin()
         head, last = self._connection.execute(_HEAD, (table_id,)).fetchall()[0]
-        if head != expected:
+        if expected not in (None, head):
             self._connection.rollback()
             return False
+        version = head + 1
         committed_at = max(time.time_ns() // 1_000_000, last + 1)
         self._insert("dl_table_versions", [version_row(table_id, version, committed_at)])
         self._insert("dl_add_files", [add_row(table_id, version, path, file)])

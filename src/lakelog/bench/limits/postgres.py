@@ -33,15 +33,16 @@ class PostgresLimit:
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_READ_HEAD, (table_id,)).fetchone()[0])
 
-    def commit(self, table_id: int, expected: int, path: str, file: FileRows) -> bool:
-        execute, version = self._connection.execute, expected + 1
+    def commit(self, table_id: int, expected: int | None, path: str, file: FileRows) -> bool:
+        execute = self._connection.execute
         with self._connection.pipeline():
             execute("BEGIN")
             execute("SELECT pg_advisory_xact_lock(%s)", (table_id,))
             head, last = execute(_LOCK_HEAD, (table_id,)).fetchone()
-            if head != expected:
+            if expected not in (None, head):
                 execute("ROLLBACK")
                 return False
+            version = head + 1
             committed_at = max(time.time_ns() // 1_000_000, last + 1)
             execute(_insert("dl_table_versions", 1), version_row(table_id, version, committed_at))
             execute(_insert("dl_add_files", 1), add_row(table_id, version, path, file))

@@ -35,15 +35,16 @@ class SqliteLimit:
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_HEAD, (table_id,)).fetchone()[0])
 
-    def commit(self, table_id: int, expected: int, path: str, file: FileRows) -> bool:
-        execute, version = self._connection.execute, expected + 1
+    def commit(self, table_id: int, expected: int | None, path: str, file: FileRows) -> bool:
+        execute = self._connection.execute
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             execute("BEGIN IMMEDIATE")
             head, last = execute(_HEAD, (table_id,)).fetchone()
-            if head != expected:
+            if expected not in (None, head):
                 execute("ROLLBACK")
                 return False
+            version = head + 1
             committed_at = max(time.time_ns() // 1_000_000, last + 1)
             execute(_insert("dl_table_versions"), version_row(table_id, version, committed_at))
             execute(_insert("dl_add_files"), add_row(table_id, version, path, file))

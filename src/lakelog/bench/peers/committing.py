@@ -1,6 +1,7 @@
 """One file made part of a table, as each system does it. The file exists; what it holds is known."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelog import SqlTxnLogWriter, VersionConflict
+from lakelog import SqlTxnLogWriter, TransactionManager
 from lakelog.bench.lab import new_dataset
 from lakelog.bench.limits.base import FileRows
 from lakelog.bench.peers import systems
@@ -17,7 +18,7 @@ from lakelog.bench.peers.systems import DELTA_RS, DUCKLAKE, PYICEBERG, Spot
 from lakelog.bench.readings import LAKELOG, LIMIT
 from lakelog.bench.workload import SCHEMA, add_file, path_of
 
-Commit = Callable[[str], None]
+Commit = Callable[[str], object]
 """Makes a file with this name part of the table, or raises."""
 
 
@@ -45,8 +46,13 @@ def create(spot: Spot, tables: list[str]) -> None:
                 systems.create_iceberg(catalog, table)
 
 
-def committing(spot: Spot, table: str, file: FileRows | None) -> AbstractContextManager[Commit]:
-    """A connection that commits to a table; ``file`` has the rows that hand-written SQL writes for a file."""
+def committing(spot: Spot, table: str, file: FileRows | None, *, alone: bool = True) -> AbstractContextManager[Commit]:
+    """A connection that commits to a table; ``file`` has the rows that hand-written SQL writes for a file.
+
+    Who is not ``alone`` takes the table's lock first, and appends to whatever the head is then.
+    """
+    if spot.system == LAKELOG and not alone:
+        return _lakelog_in_a_crowd(spot, table)
     if spot.system == LIMIT:
         assert file is not None
         return _by_hand(spot, table, file)
@@ -59,20 +65,15 @@ def committing(spot: Spot, table: str, file: FileRows | None) -> AbstractContext
 def _lakelog(spot: Spot, table: str) -> Iterator[Commit]:
     with spot.place.connect() as lake:
         dataset, writer, add = lake.dataset(table), SqlTxnLogWriter(lake), add_file(0)
-        expected = dataset.version + 1
+        versions = itertools.count(dataset.version + 1)
+        yield lambda name: writer.commit(dataset.id, next(versions), [replace(add, path=path_of(0, f"{name}/"))])
 
-        def commit(name: str) -> None:
-            nonlocal expected
-            while True:
-                try:
-                    writer.commit(dataset.id, expected, [replace(add, path=path_of(0, f"{name}/"))])
-                except VersionConflict as lost:
-                    expected = lost.actual + 1
-                else:
-                    expected += 1
-                    return
 
-        yield commit
+@contextlib.contextmanager
+def _lakelog_in_a_crowd(spot: Spot, table: str) -> Iterator[Commit]:
+    with spot.place.connect() as lake:
+        dataset, manager, add = lake.dataset(table), TransactionManager(lake), add_file(0)
+        yield lambda name: manager.commit(manager.begin(dataset.id), [replace(add, path=path_of(0, f"{name}/"))])
 
 
 @contextlib.contextmanager
@@ -82,11 +83,7 @@ def _by_hand(spot: Spot, table: str, file: FileRows) -> Iterator[Commit]:
         found = connection.execute(f"SELECT table_id FROM dl_tables WHERE name = '{table}'")
         table_id = int(found[0][0])
 
-        def commit(name: str) -> None:
-            while not connection.commit(table_id, connection.head(table_id), path_of(0, f"{name}/"), file):
-                pass
-
-        yield commit
+        yield lambda name: connection.commit(table_id, None, path_of(0, f"{name}/"), file)
     finally:
         connection.close()
 

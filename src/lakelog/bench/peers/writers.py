@@ -109,7 +109,7 @@ def _enter(gate: Any) -> None:
 def _write(spot: Spot, table: str, number: int, file: FileRows, rounds: int, seconds: float) -> list[_Share]:
     gate = _gates[0]
     try:
-        with committing(spot, table, file) as commit:
+        with committing(spot, table, file, alone=False) as commit:
             found = []
             for round_number in range(rounds):
                 took: list[float] = []
