@@ -234,13 +234,37 @@ def test_a_winner_that_comes_during_the_retries_is_looked_at_too(setting: Settin
 
 
 def test_retries_end(setting: Setting) -> None:
+    scan = Write([NEW], Reads(files=frozenset({"1a"})))
     arrivals = [[file(f"w{number}", SECOND, 20)] for number in range(4)]
     with pytest.raises(VersionConflict):
-        setting.lose(Write([NEW]), retries=3, meanwhile=arrivals)
+        setting.lose(scan, retries=3, meanwhile=arrivals)
     assert "new" not in setting.live()
     again = replace(setting, base=setting.dataset.version)
     arrivals = [[file(f"x{number}", SECOND, 20)] for number in range(3)]
-    assert again.lose(Write([NEW]), retries=3, meanwhile=arrivals).version == again.base + 4
+    assert again.lose(scan, retries=3, meanwhile=arrivals).version == again.base + 4
+
+
+def test_an_append_is_lost_once_at_most(setting: Setting) -> None:
+    """Its retry waits for the lock, whoever comes in between."""
+    arrivals = [[file(f"w{number}", SECOND, 20)] for number in range(5)]
+    result = setting.lose(Write([NEW]), retries=1, meanwhile=arrivals)
+    # One winner came before the first draft, another after the retry had looked at the head.
+    assert result.version == setting.base + 3
+    assert setting.live() == {"1a", "1b", "2a", "2b", "w0", "w1", "new"}
+    assert setting.dataset.history(1)[0].version == result.version
+    check_invariants(setting.lake)
+
+
+def test_an_append_does_not_stand_on_rules_that_it_was_not_checked_against(setting: Setting) -> None:
+    wider = replace(setting.metadata, schema_string=to_delta_json(WIDER))
+    with pytest.raises(ConcurrencyError, match="changed the table's metadata"):
+        setting.lose(Write([NEW]), retries=5, meanwhile=[[file("w", SECOND, 20)], [wider]])
+    assert "new" not in setting.live()
+    protocol = Protocol(min_reader_version=1, min_writer_version=3)
+    late = replace(setting, base=setting.dataset.version)
+    with pytest.raises(ConcurrencyError, match="protocol"):
+        late.lose(Write([NEW]), retries=5, meanwhile=[[file("x", SECOND, 20)], [protocol]])
+    check_invariants(setting.lake)
 
 
 def test_a_base_version_that_does_not_exist_yet_is_not_tried_again(setting: Setting) -> None:
@@ -251,8 +275,9 @@ def test_a_base_version_that_does_not_exist_yet_is_not_tried_again(setting: Sett
 
 def test_a_dropped_table_ends_the_retries(setting: Setting) -> None:
     setting.win([file("w", SECOND, 20)])
+    scan = Write([NEW], Reads(files=frozenset({"1a"})))
     with pytest.raises(DatasetNotFoundError):
-        setting.lose(Write([NEW]), pause=lambda retry: setting.other.drop_dataset("events"))
+        setting.lose(scan, pause=lambda retry: setting.other.drop_dataset("events"))
 
 
 def test_files_may_come_in_bulk(setting: Setting) -> None:

@@ -23,6 +23,7 @@ class Scripted:
     def __init__(self, *outcomes: int | BaseException | None) -> None:
         self.outcomes = iter(outcomes)
         self.tried: list[int] = []
+        self.anywhere: list[bool] = []
         self.head_version = -1
         self.catalog = self
         self.states = self
@@ -30,6 +31,7 @@ class Scripted:
     def commit(self, drafts: list[Draft], unchanged: dict[int, int]) -> list[CommitResult] | Conflict:
         (draft,) = drafts
         self.tried.append(draft.expected)
+        self.anywhere.append(draft.anywhere)
         outcome = next(self.outcomes)
         if isinstance(outcome, BaseException):
             raise outcome
@@ -116,9 +118,33 @@ def test_a_pause_comes_before_each_retry_and_before_the_look_at_the_head(checks:
         assert len(checks) == retry - 1
         script.head_version += 10
 
-    assert run(script, retries=2, pause=pause).version == 26
+    assert run(script, reads=Reads(everything=True), retries=2, pause=pause).version == 26
     assert pauses == [1, 2]
     assert [each["range"] for each in checks] == [(3, 14), (14, 25)]
+
+
+def test_the_retry_of_an_append_does_not_pause_and_stands_on_any_head(checks: list[Any]) -> None:
+    script = Scripted(4, None)
+    run(script, retries=1, pause=lambda retry: pytest.fail("it has the lock to wait for"))
+    assert script.anywhere == [False, True]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"reads": Reads(predicates=("id = 1",))},
+        {"reads": Reads(partitions=({"day": "1"},))},
+        {"reads": Reads(files=frozenset({"a"}))},
+        {"apps": frozenset({"stream"})},
+        {"changes_metadata": True},
+    ],
+)
+def test_what_has_read_anything_stands_only_on_heads_that_were_looked_at(
+    checks: list[Any], said: dict[str, Any]
+) -> None:
+    script = Scripted(4, None)
+    run(script, retries=1, **said)
+    assert script.anywhere == [False, False]
 
 
 def test_pauses_grow_at_random_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

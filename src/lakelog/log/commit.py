@@ -128,8 +128,9 @@ class Committer:
                     record.outcome = "conflict"
                     return base
                 bases.append(base)
-            expected = {draft.table_id: draft.expected for draft in drafts} | dict(unchanged)
-            transaction = self.catalog.begin(list(expected), commit_id, self.timeout, expected)
+            expected = {draft.table_id: draft.expected for draft in drafts if not draft.anywhere} | dict(unchanged)
+            tables = [*unchanged, *(draft.table_id for draft in drafts)]
+            transaction = self.catalog.begin(tables, commit_id, self.timeout, expected)
             try:
                 outcome = self.write(transaction, drafts, bases, commit_id, record, unchanged)
                 if isinstance(outcome, Conflict):
@@ -248,7 +249,8 @@ class Committer:
     ) -> tuple[list[Head], list[dict[str, LiveFile]]] | Conflict:
         """Locks and heads, and the live rows of the paths that the drafts touch, in one round trip if it can."""
         queries = self.catalog.queries
-        expected = sorted({**unchanged, **{draft.table_id: draft.expected for draft in drafts}}.items())
+        wanted = {draft.table_id: None if draft.anywhere else draft.expected for draft in drafts}
+        expected = sorted({**unchanged, **wanted}.items())
         asked: list[tuple[str, dict[str, Any]]] = [
             (queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected
         ]
@@ -268,6 +270,13 @@ class Committer:
             if isinstance(head, Conflict):
                 return head
             heads[table_id] = head
+        for draft in drafts:
+            head = heads[draft.table_id]
+            if head.version != draft.expected:
+                rules = draft.state.metadata.version, draft.state.protocol_version
+                if (head.metadata_version, head.protocol_version) != rules:
+                    return Conflict(head.name, head.table_id, draft.expected, head.version)
+                draft.move_to(head.version)
         live = [{path: LiveFile(*rest) for _ in lists for path, *rest in next(answers)} for _, lists in lookups]
         return [heads[draft.table_id] for draft in drafts], live
 

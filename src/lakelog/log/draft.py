@@ -117,6 +117,8 @@ class Draft:
         self.imported = imported
         """Whether the commit was made elsewhere before: it is taken as it is, also by a table that is not shown yet."""
         self.inherited = inherited or Inherited()
+        self.anywhere = False
+        """Whether it may stand on any later head, too, whose metadata and protocol are those it was checked against."""
         self.committed: Committed | None = None
         self.metadata: TableMetadata
         single: list[Any] = []
@@ -182,6 +184,11 @@ class Draft:
         found = [Violation(f"add {path}", message) for path in added if removed.get(path, "") == vectors.get(path)]
         if found:
             raise ValidationError("commit", found)
+
+    def move_to(self, head: int) -> None:
+        """Puts a draft that may stand anywhere on top of another head."""
+        self.expected = head
+        self.version = head + 1
 
     def settle(self, state: TableState | None) -> list[Violation]:
         """Takes the state that the draft builds on (None before version 0) and says what contradicts it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lakelog.errors import ConcurrencyError
 from lakelog.log.commit import CommitResult, Committer, Conflict
 from lakelog.log.conflicts import Found, Reads, find_conflict
-from lakelog.log.draft import Draft
+from lakelog.log.draft import Draft, Inherited
 from lakelog.log.state import Head
 
 _SHORTEST = 0.02
@@ -75,9 +75,13 @@ def commit_with_retries(
         if retry >= retries or outcome.actual < outcome.expected:
             raise outcome.error()
         retry += 1
-        pause(retry)
+        blind = [_is_blind(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
+        if held or not all(blind):
+            pause(retry)
         count = f"retry {retry} of {retries}"
         drafts = [_moved(committer, each, draft, count) for each, draft in zip(prepared, drafts, strict=True)]
+        for draft, anywhere in zip(drafts, blind, strict=True):
+            draft.anywhere = anywhere
         unchanged = {each.table_id: _still(committer, each, unchanged[each.table_id]) for each in held}
 
 
@@ -87,6 +91,20 @@ def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
         reads=replace(prepared.reads, files=prepared.reads.files.union(draft.removes.paths)),
         apps=prepared.apps.union(txn.app_id for txn in draft.txns),
         changes_metadata=prepared.changes_metadata or draft.new_metadata is not None or draft.new_protocol is not None,
+    )
+
+
+def _is_blind(prepared: Prepared, draft: Draft) -> bool:
+    """Whether nothing that the winners wrote can stand in the way: an append, while the table's rules stay the same.
+
+    Such a retry waits for the lock and stands on whatever the head is then, so that it is not lost again.
+    """
+    return (
+        prepared.reads == Reads()
+        and not prepared.apps
+        and not prepared.changes_metadata
+        and draft.inherited == Inherited()
+        and not draft.imported
     )
 
 
