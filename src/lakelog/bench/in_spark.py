@@ -23,8 +23,9 @@ def in_spark(module: str, config: Mapping[str, str], *, packages: Path | None = 
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             # Java and Spark have much to say, which matters now only.
-            sys.stderr.write(done.stderr)
-            raise subprocess.CalledProcessError(done.returncode, command[:5], stderr=done.stderr)
+            error = subprocess.CalledProcessError(done.returncode, command[:5], stderr=done.stderr)
+            error.add_note(done.stderr)
+            raise error
         return json.loads(Path(answer.name).read_text())
 
 
