@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DELTA_SPARK, ICEBERG = "delta-spark", "Iceberg on Spark"
 ICEBERG_CATALOG = "iceberg"
 
+_JAVA_FAILED = 'Exception in thread "main"'
 _HOME = Path("build", "bench-spark")
 _PYSPARK = "pyspark==4.1.*"
 _JARS = {
@@ -87,12 +88,12 @@ def _find() -> OneSpark:
     try:
         _install(packages)
     except subprocess.CalledProcessError as error:
-        problems = dict.fromkeys(_JARS, f"no {_PYSPARK}: {_last_line(error.stderr)}")
-    for peer in _JARS.keys() - problems.keys():
+        problems = dict.fromkeys(_JARS, f"no {_PYSPARK}: {_reason(error.stderr)}")
+    for peer in [each for each in _JARS if each not in problems]:
         try:
             versions[peer] = in_spark(__name__, _config([peer]), packages=packages)
         except subprocess.CalledProcessError as error:
-            problems[peer] = f"no {_JARS[peer]}: {_last_line(error.stderr)}"
+            problems[peer] = f"no {_JARS[peer]}: {_reason(error.stderr)}"
     return OneSpark(
         version=next(iter(versions.values())) if versions else version("pyspark"),
         peers=tuple(peer for peer in _JARS if peer in versions),
@@ -117,6 +118,8 @@ def _config(peers: Iterable[str]) -> dict[str, str]:
     return config
 
 
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:200] if lines else "no reason given"
+def _reason(text: str) -> str:
+    """Of all that pip, Java and Python say, what one wants to know."""
+    lines = text.strip().splitlines() or ["no reason given"]
+    java = [line.removeprefix(_JAVA_FAILED) for line in lines if line.startswith(_JAVA_FAILED)]
+    return (java or lines)[-1].strip()[:200]
