@@ -4,7 +4,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lakelog.bench.lab import Lab
-from lakelog.bench.peers import commits, importing, lag, large, opening, planning, registering, writers
+from lakelog.bench.peers import (
+    commits,
+    importing,
+    lag,
+    large,
+    opening,
+    planning,
+    registering,
+    spark_rows,
+    spark_stream,
+    writers,
+)
 from lakelog.bench.readings import Goal, Reading
 
 
@@ -17,5 +28,16 @@ class Subject(NamedTuple):
 
 SUBJECTS: dict[str, Subject] = {
     module.SUBJECT.replace(" ", "-"): Subject(module.measure, module.GOALS)
-    for module in (commits, writers, large, planning, opening, registering, importing, lag)
+    for module in (
+        commits,
+        writers,
+        large,
+        planning,
+        opening,
+        registering,
+        importing,
+        lag,
+        spark_rows,
+        spark_stream,
+    )
 }
