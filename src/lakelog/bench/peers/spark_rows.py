@@ -116,7 +116,7 @@ def run(
     source = home / "source"
     spark.range(0, rows, 1, _TASKS).selectExpr(*columns).write.parquet(str(source), compression="zstd")
     frame = spark.read.parquet(str(source))
-    lakes = {place[0]: Place(*place).connect() for place in places}
+    lakes = {place[0]: Place(*place).connect("sync") for place in places}
     tables: dict[str, _Table] = {
         **{backend: _Lakelog(lake) for backend, lake in lakes.items()},
         LIMIT: _Limit(spark, home / "limit"),

@@ -85,7 +85,7 @@ def run(
     """By system, for each round: rows in a second, and the median of the triggers' milliseconds."""
     home = Path(directory)
     source = _files(spark, home, triggers * (rounds + 1))
-    lakes = {place[0]: Place(*place).connect() for place in places}
+    lakes = {place[0]: Place(*place).connect("sync") for place in places}
     systems: dict[str, tuple[Start, Callable[[], DataFrame]]] = {
         **{backend: _lakelog(lake) for backend, lake in lakes.items()},
         LIMIT: _limit(spark, home / "limit"),
