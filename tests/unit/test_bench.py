@@ -86,6 +86,14 @@ def test_results_survive_on_disk_and_make_a_page(tmp_path: Path) -> None:
     assert results.load(tmp_path, "absent") is None
 
 
+def test_an_overview_has_one_line_for_the_same_work() -> None:
+    assert results.matrix(GROUP).splitlines() == [
+        "| | Lakelog | slow | fast | broken | the limit |",
+        "|---|---|---|---|---|---|",
+        "| w, ms | 2 (SQLite) | 30.0 | 20.0 | failed | 1 / 0.5 (SQLite, DuckDB) |",
+    ]
+
+
 def test_the_picture_is_drawn_on_logarithmic_axes() -> None:
     readings = [reading(system, float(size), size=size) for system in (LAKELOG, LIMIT) for size in (10, 100, 1_000)]
     drawn = ET.fromstring(picture([Panel("A & B", "files", readings)]))

@@ -57,7 +57,9 @@ def draw(output: Path) -> None:
         f"## {name}\n\n{results.markdown(readings, peers.SUBJECTS[name].goals, run)}"
         for name, (readings, run) in found.items()
     ]
-    (output / PAGE).write_text("# Lakelog beside its peers\n\n" + "\n".join(sections))
+    everything = [reading for readings, _ in found.values() for reading in readings]
+    overview = f"# Lakelog beside its peers\n\n{results.matrix(everything)}\n"
+    (output / PAGE).write_text(overview + "\n".join(sections))
     panels = []
     for module, what, title, across in _PANELS:
         readings, _ = found.get(module.SUBJECT.replace(" ", "-"), ([], {}))

