@@ -82,7 +82,7 @@ def markdown(readings: Sequence[Reading], goals: Sequence[Goal], run: Mapping[st
 
 
 def matrix(readings: Sequence[Reading]) -> str:
-    """One line for each piece of work, one column for each system; of a system on several databases, all in one cell."""
+    """One line for each piece of work, one column for each system, in which all its databases are."""
     systems = list(dict.fromkeys(reading.system for reading in readings))
     systems.sort(key=lambda system: (system == LIMIT, system != LAKELOG))
     text = ["| | " + " | ".join(systems) + " |", "|---|" + "---|" * len(systems)]
