@@ -39,7 +39,7 @@ def dataset(lake: Lake) -> Dataset:
     in_bulk=st.booleans(),
 )
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -25,7 +25,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 @given(tables(), tables(), st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_value_of_both_sides_survives(lake: Lake, first: pa.Table, second: pa.Table, mirror: bool) -> None:
     dataset = lake.create_dataset(uuid.uuid4().hex, first.schema, mirror=mirror)
     write(lake, dataset, first)

@@ -397,10 +397,7 @@ def test_the_log_does_what_the_model_does(place: Place) -> None:
 
     def machine() -> LogMachine:
         """A catalog of its own for every history."""
-        number = next(numbers)
-        if place.backend == "postgres":
-            return LogMachine(replace(place, schema=f"{place.schema}_{number}"))
-        return LogMachine(replace(place, url=f"{place.url}-{number}", root=place.root / str(number)))
+        return LogMachine(place.beside(next(numbers)))
 
     run_state_machine_as_test(
         machine,

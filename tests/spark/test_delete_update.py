@@ -211,8 +211,8 @@ class TestTogether:
     """Two who change a table: the one that comes second passes if the first changed nothing that it read."""
 
     @pytest.fixture
-    def prepared(self, lake: Lake, spark: SparkSession) -> Any:
-        return make(lake, spark, numbered(0, 30), partition_by=["k"])
+    def prepared(self, local: Lake, spark: SparkSession) -> Any:
+        return make(local, spark, numbered(0, 30), partition_by=["k"])
 
     @pytest.mark.parametrize(
         ("winner", "passes"),
@@ -226,19 +226,19 @@ class TestTogether:
         ids=["other partition", "other rows", "same partition", "rows that move in", "others that move in"],
     )
     def test_a_delete_passes_a_change_elsewhere(
-        self, lake: Lake, prepared: Any, spark: SparkSession, winner: Any, passes: bool
+        self, local: Lake, prepared: Any, spark: SparkSession, winner: Any, passes: bool
     ) -> None:
         change = prepare_delete(prepared, prepared.snapshot(), "k = 0 AND id < 5", options(1, None, None), spark)
-        before = files_on_disk(lake)
+        before = files_on_disk(local)
         winner(prepared)
         if passes:
-            assert change.commit(lake, 1).version == 2
-            assert lake.dataset(NAME).count("k = 0 AND id < 10") == 5
+            assert change.commit(local, 1).version == 2
+            assert local.dataset(NAME).count("k = 0 AND id < 10") == 5
         else:
             with pytest.raises(ConcurrencyError, match=r"which can hold rows that this commit read|read or removes"):
-                change.commit(lake, 1)
-            assert files_on_disk(lake) >= before - 1, "the loser's file is gone, and no other"
-        check_invariants(lake)
+                change.commit(local, 1)
+            assert files_on_disk(local) >= before - 1, "the loser's file is gone, and no other"
+        check_invariants(local)
 
     def test_without_retries_a_lost_race_is_a_conflict(self, local: Lake, spark: SparkSession) -> None:
         dataset = make(local, spark, numbered(0, 30))

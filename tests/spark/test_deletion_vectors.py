@@ -74,9 +74,8 @@ class Table:
                 write_batch_size=10,
                 write_page_index=True,
             )
-            self.left += [
-                row for index, row in enumerate(zip(*data.to_pydict().values(), strict=True)) if index not in gone
-            ]
+            left = np.setdiff1d(np.arange(rows), gone)
+            self.left += zip(*data.take(left).to_pydict().values(), strict=True)
             actions.append(
                 AddFile(
                     path=f"part%20%C3%A9%20%2520%20{number}.parquet",

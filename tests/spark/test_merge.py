@@ -263,9 +263,9 @@ class TestTogether:
         ids=["other partitions", "one partition", "the same insert", "an insert elsewhere"],
     )
     def test_merges_into_other_partitions_both_pass(
-        self, lake: Lake, spark: SparkSession, winner: dict[str, int], loser: dict[str, int], passes: bool
+        self, local: Lake, spark: SparkSession, winner: dict[str, int], loser: dict[str, int], passes: bool
     ) -> None:
-        dataset = make(lake, spark, numbered(0, 30), partition_by=["k"])
+        dataset = make(local, spark, numbered(0, 30), partition_by=["k"])
 
         def prepared(row: dict[str, int]) -> Any:
             source = spark.createDataFrame([(row["id"], row["k"], "m")], "id long, k int, s string").alias("src")
@@ -279,15 +279,15 @@ class TestTogether:
             return prepare_merge(dataset, dataset.snapshot(), merge, options(1, None, None), spark)
 
         first, second = prepared(winner), prepared(loser)
-        first.commit(lake, 1)
+        first.commit(local, 1)
         if passes:
-            assert second.commit(lake, 1).version == 2
+            assert second.commit(local, 1).version == 2
             assert dataset.count("s = 'm'") == 2
         else:
             with pytest.raises(ConcurrencyError):
-                second.commit(lake, 1)
+                second.commit(local, 1)
             assert dataset.version == 1
-        check_invariants(lake)
+        check_invariants(local)
 
 
 def test_the_change_feed_has_what_happened_to_each_row(local: Lake, spark: SparkSession) -> None:

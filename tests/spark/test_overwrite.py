@@ -30,48 +30,48 @@ def rows(lake: Lake, **options: Any) -> list[tuple[Any, ...]]:
 class TestSchema:
     @pytest.mark.parametrize("mapped", [False, True])
     def test_columns_and_partitioning_are_replaced_with_the_rows(
-        self, lake: Lake, spark: SparkSession, mapped: bool
+        self, local: Lake, spark: SparkSession, mapped: bool
     ) -> None:
-        write_dataset(lake, NAME, spark.sql("SELECT 'a' AS id, 1 AS k, 2 AS x"), partition_by=["k"])
+        write_dataset(local, NAME, spark.sql("SELECT 'a' AS id, 1 AS k, 2 AS x"), partition_by=["k"])
         if mapped:
-            lake.dataset(NAME).rename_column("x", "y")
+            local.dataset(NAME).rename_column("x", "y")
         new = spark.sql("SELECT 7L AS id, 'p' AS part")
-        result = write_dataset(lake, NAME, new, "overwrite", overwrite_schema=True, partition_by=["part"])
-        dataset = lake.dataset(NAME)
-        assert rows(lake) == [(7, "p")]
-        assert rows(lake, version=0) == [("a", 1, 2)]
+        result = write_dataset(local, NAME, new, "overwrite", overwrite_schema=True, partition_by=["part"])
+        dataset = local.dataset(NAME)
+        assert rows(local) == [(7, "p")]
+        assert rows(local, version=0) == [("a", 1, 2)]
         assert dataset.schema().names == ["id", "part"]
         assert dataset.schema().field("id").type == pa.int64()
         assert dataset.snapshot().metadata.partition_columns == ("part",)
-        assert (rows(lake, where="id = 7"), rows(lake, where="id = 8")) == ([(7, "p")], [])
-        assert rows(lake, version=result.version - 1, where="id = 'a'") == [("a", 1, 2)]
-        write_dataset(lake, NAME, spark.sql("SELECT 8L AS id, 'q' AS part"))
-        assert rows(lake) == [(7, "p"), (8, "q")]
-        check_invariants(lake)
+        assert (rows(local, where="id = 7"), rows(local, where="id = 8")) == ([(7, "p")], [])
+        assert rows(local, version=result.version - 1, where="id = 'a'") == [("a", 1, 2)]
+        write_dataset(local, NAME, spark.sql("SELECT 8L AS id, 'q' AS part"))
+        assert rows(local) == [(7, "p"), (8, "q")]
+        check_invariants(local)
 
-    def test_the_partitioning_stays_unless_it_is_named(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.sql("SELECT 1 AS id, 1 AS k"), partition_by=["k"])
-        write_dataset(lake, NAME, spark.sql("SELECT 'x' AS id, 1 AS K"), "overwrite", overwrite_schema=True)
-        assert lake.dataset(NAME).snapshot().metadata.partition_columns == ("K",)
+    def test_the_partitioning_stays_unless_it_is_named(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.sql("SELECT 1 AS id, 1 AS k"), partition_by=["k"])
+        write_dataset(local, NAME, spark.sql("SELECT 'x' AS id, 1 AS K"), "overwrite", overwrite_schema=True)
+        assert local.dataset(NAME).snapshot().metadata.partition_columns == ("K",)
         with pytest.raises(SchemaMismatchError, match="K: is a partition column that the data does not have"):
-            write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True)
-        write_dataset(lake, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True, partition_by=[])
-        assert (rows(lake), lake.dataset(NAME).snapshot().metadata.partition_columns) == ([(1,)], ())
+            write_dataset(local, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True)
+        write_dataset(local, NAME, spark.sql("SELECT 1 AS id"), "overwrite", overwrite_schema=True, partition_by=[])
+        assert (rows(local), local.dataset(NAME).snapshot().metadata.partition_columns) == ([(1,)], ())
 
-    def test_the_same_schema_changes_nothing(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.range(3))
-        write_dataset(lake, NAME, spark.range(2), "overwrite", overwrite_schema=True)
-        assert (rows(lake), len(lake.dataset(NAME).schema_history())) == ([(0,), (1,)], 1)
+    def test_the_same_schema_changes_nothing(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(3))
+        write_dataset(local, NAME, spark.range(2), "overwrite", overwrite_schema=True)
+        assert (rows(local), len(local.dataset(NAME).schema_history())) == ([(0,), (1,)], 1)
 
     @pytest.mark.parametrize(
         "options",
         [{"mode": "append"}, {"mode": "overwrite", "replace_where": "id = 1"}],
     )
     def test_it_goes_with_a_whole_overwrite_only(
-        self, lake: Lake, spark: SparkSession, options: dict[str, Any]
+        self, local: Lake, spark: SparkSession, options: dict[str, Any]
     ) -> None:
         with pytest.raises(ValidationError, match="overwrite_schema: goes with"):
-            write_dataset(lake, NAME, spark.range(1), overwrite_schema=True, **options)
+            write_dataset(local, NAME, spark.range(1), overwrite_schema=True, **options)
 
 
 class TestReplaceByPartition:
@@ -99,20 +99,20 @@ class TestReplaceByPartition:
 class TestFileSize:
     @pytest.mark.parametrize("partition_by", [None, ["k"]])
     def test_files_are_about_as_large_as_asked_for(
-        self, lake: Lake, spark: SparkSession, partition_by: list[str] | None
+        self, local: Lake, spark: SparkSession, partition_by: list[str] | None
     ) -> None:
         target = 500_000
         frame = spark.range(0, 600_000, 1, 24).selectExpr("id", "rand(1) AS x", "id % 2 AS k")
-        write_dataset(lake, NAME, frame, target_file_size=target, partition_by=partition_by)
-        sizes = lake.dataset(NAME).snapshot().files(columns=["size"]).column("size").to_pylist()
+        write_dataset(local, NAME, frame, target_file_size=target, partition_by=partition_by)
+        sizes = local.dataset(NAME).snapshot().files(columns=["size"]).column("size").to_pylist()
         assert sum(sizes) > 4 * target
         assert max(sizes) < 2 * target
         assert len(sizes) <= 2 * sum(sizes) / target
         assert spark.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") == "67108864b"
 
-    def test_a_size_is_a_number_of_bytes(self, lake: Lake, spark: SparkSession) -> None:
+    def test_a_size_is_a_number_of_bytes(self, local: Lake, spark: SparkSession) -> None:
         with pytest.raises(ValidationError, match="target_file_size: expected a positive integer, got '1MB'"):
-            write_dataset(lake, NAME, spark.range(1), target_file_size="1MB")  # type: ignore[arg-type]
+            write_dataset(local, NAME, spark.range(1), target_file_size="1MB")  # type: ignore[arg-type]
 
 
 class TestCreationRace:
@@ -151,25 +151,25 @@ class TestCreationRace:
 
 
 def test_files_that_only_spark_can_see_are_not_committed(
-    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a server of Spark Connect that has a disk of its own."""
     monkeypatch.setattr("pyspark.sql.DataFrameWriter.parquet", lambda *_: spark.range(1).count())
     monkeypatch.setattr("pyspark.sql.Observation.get", {"rows": 1})
     with pytest.raises(LakelogError, match="which this process does not find"):
-        write_dataset(lake, NAME, spark.range(1))
-    assert lake.datasets() == []
+        write_dataset(local, NAME, spark.range(1))
+    assert local.datasets() == []
 
 
 @pytest.mark.parametrize("options", [{"replace_where": "k = 1"}, {"partition_overwrite_mode": "dynamic"}])
 def test_a_column_cannot_become_text_in_a_part_of_the_table(
-    lake: Lake, spark: SparkSession, options: dict[str, Any]
+    local: Lake, spark: SparkSession, options: dict[str, Any]
 ) -> None:
-    write_dataset(lake, NAME, spark.sql("SELECT id, id AS k FROM range(2)"), partition_by=["k"])
+    write_dataset(local, NAME, spark.sql("SELECT id, id AS k FROM range(2)"), partition_by=["k"])
     new = spark.sql("SELECT 'x' AS id, 1L AS k")
     with pytest.raises(SchemaMismatchError, match="id: would become a string, for which all files are written again"):
-        write_dataset(lake, NAME, new, "overwrite", schema_merge=True, promote_to_string=True, **options)
-    assert rows(lake) == [(0, 0), (1, 1)]
+        write_dataset(local, NAME, new, "overwrite", schema_merge=True, promote_to_string=True, **options)
+    assert rows(local) == [(0, 0), (1, 1)]
 
 
 def test_settings_are_restored_when_threads_have_changed_them_at_once(spark: SparkSession) -> None:

@@ -63,10 +63,10 @@ def test_a_batch_that_was_committed_but_not_checkpointed_is_skipped(
     assert lake.dataset(NAME).version == FILES - 1
 
 
-def test_what_a_stream_sets_itself_is_refused(lake: Lake, spark: SparkSession, tmp_path: Path, source: Path) -> None:
+def test_what_a_stream_sets_itself_is_refused(local: Lake, spark: SparkSession, tmp_path: Path, source: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     with pytest.raises(ValidationError) as caught:
-        write_stream(spark.range(1), lake, NAME, checkpoint=checkpoint, txn_version=1, mode="overwrite")
+        write_stream(spark.range(1), local, NAME, checkpoint=checkpoint, txn_version=1, mode="overwrite")
     assert {violation.where for violation in caught.value.violations} == {"txn_version", "frame", "mode"}
 
 

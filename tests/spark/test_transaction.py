@@ -161,6 +161,7 @@ class TestHeld:
         assert lake.versions() == {"orders": 1, "archive": 0}
 
 
+@pytest.mark.parametrize("backend", ["sqlite"])
 class TestRefused:
     def test_a_table_is_changed_once(self, lake: Lake, tables: tuple[Dataset, Dataset]) -> None:
         before = data_files(*tables)
@@ -194,6 +195,7 @@ class TestRefused:
             tx.write("orders", spark.range(1), mode)
 
 
+@pytest.mark.parametrize("backend", ["sqlite"])
 def test_files_stay_when_nobody_knows_whether_they_are_committed(
     lake: Lake, tables: tuple[Dataset, Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,21 +142,21 @@ class TestData:
         assert snapshot.row_groups("at < '1970-01-01T00:01:00Z'").num_rows == 1
         assert sum(snapshot.files().column("row_count").to_pylist()) == 1000
 
-    def test_times_are_micros_and_compression_is_zstd_unless_told(self, lake: Lake, spark: SparkSession) -> None:
+    def test_times_are_micros_and_compression_is_zstd_unless_told(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.range(1).withColumn("at", F.current_timestamp())
-        write_dataset(lake, NAME, frame)
-        write_dataset(lake, NAME, frame, compression="snappy")
+        write_dataset(local, NAME, frame)
+        write_dataset(local, NAME, frame, compression="snappy")
         found = [
-            pq.read_metadata(path).row_group(0).column(1) for path in files_on_disk(lake) if path.suffix == ".parquet"
+            pq.read_metadata(path).row_group(0).column(1) for path in files_on_disk(local) if path.suffix == ".parquet"
         ]
         assert {column.compression for column in found} == {"ZSTD", "SNAPPY"}
         assert all(column.physical_type == "INT64" and column.is_stats_set for column in found)
 
-    def test_files_hold_at_most_so_many_rows_in_the_order_asked_for(self, lake: Lake, spark: SparkSession) -> None:
+    def test_files_hold_at_most_so_many_rows_in_the_order_asked_for(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.range(100).coalesce(1).withColumn("r", F.rand(1))
-        write_dataset(lake, NAME, frame, max_records_per_file=30, sort_by=["R"])
-        assert sorted(lake.dataset(NAME).snapshot().files().column("row_count").to_pylist()) == [10, 30, 30, 30]
-        for path in files_on_disk(lake):
+        write_dataset(local, NAME, frame, max_records_per_file=30, sort_by=["R"])
+        assert sorted(local.dataset(NAME).snapshot().files().column("row_count").to_pylist()) == [10, 30, 30, 30]
+        for path in files_on_disk(local):
             if path.suffix == ".parquet":
                 found = pq.read_table(path).column("r").to_pylist()
                 assert found == sorted(found)
@@ -197,13 +197,13 @@ class TestData:
         found = {row.id: row.k for row in read_dataset(local, NAME).collect()}
         assert [str(found[n]) for n in range(len(numbers))] == [str(number) for number in numbers]
 
-    def test_an_empty_string_is_null_in_a_partition_column(self, lake: Lake, spark: SparkSession) -> None:
+    def test_an_empty_string_is_null_in_a_partition_column(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.createDataFrame([("", 1), ("x", 2)], "k string, id int")
-        write_dataset(lake, NAME, frame, partition_by=["k"])
-        assert rows(lake) == [("x", 2), (None, 1)]
+        write_dataset(local, NAME, frame, partition_by=["k"])
+        assert rows(local) == [("x", 2), (None, 1)]
         reserved = spark.createDataFrame([("__HIVE_DEFAULT_PARTITION__", 1)], "k string, id int")
         with pytest.raises(SchemaMismatchError, match="k: 1 rows with the reserved text"):
-            write_dataset(lake, NAME, reserved)
+            write_dataset(local, NAME, reserved)
 
     @given(table=tables())
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -234,71 +234,71 @@ class TestData:
 
 
 class TestSchema:
-    def test_what_does_not_fit_is_refused_before_any_file(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.range(1))
-        before = catalog_rows(lake), files_on_disk(lake)
+    def test_what_does_not_fit_is_refused_before_any_file(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(1))
+        before = catalog_rows(local), files_on_disk(local)
         with pytest.raises(SchemaMismatchError) as caught:
-            write_dataset(lake, NAME, spark.createDataFrame([("x", 1.5)], "id string, more double"))
+            write_dataset(local, NAME, spark.createDataFrame([("x", 1.5)], "id string, more double"))
         assert [violation.where for violation in caught.value.violations] == ["id", "more"]
-        assert (catalog_rows(lake), files_on_disk(lake)) == before
+        assert (catalog_rows(local), files_on_disk(local)) == before
 
-    def test_a_merge_a_widening_and_a_rename_read_together(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
+    def test_a_merge_a_widening_and_a_rename_read_together(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
         wider = spark.createDataFrame([(2**40, (3, "b"))], "ID bigint, s struct<x bigint, y string>")
-        write_dataset(lake, NAME, wider, schema_merge=True)
-        dataset = lake.dataset(NAME)
+        write_dataset(local, NAME, wider, schema_merge=True)
+        dataset = local.dataset(NAME)
         dataset.rename_column("s.x", "z")
         dataset.rename_column("id", "key")
-        write_dataset(lake, NAME, spark.createDataFrame([(5, (6, "c"))], "key bigint, s struct<z bigint, y string>"))
-        found = read_dataset(lake, NAME).orderBy("key").toArrow()
+        write_dataset(local, NAME, spark.createDataFrame([(5, (6, "c"))], "key bigint, s struct<z bigint, y string>"))
+        found = read_dataset(local, NAME).orderBy("key").toArrow()
         assert found.schema.names == ["key", "s"]
         assert found.to_pylist() == [
             {"key": 1, "s": {"z": 2, "y": None}},
             {"key": 5, "s": {"z": 6, "y": "c"}},
             {"key": 2**40, "s": {"z": 3, "y": "b"}},
         ]
-        check_invariants(lake)
+        check_invariants(local)
 
     @pytest.mark.parametrize("mirror", [True, False])
-    def test_columns_that_become_strings(self, lake: Lake, spark: SparkSession, mirror: bool) -> None:
+    def test_columns_that_become_strings(self, local: Lake, spark: SparkSession, mirror: bool) -> None:
         first = spark.createDataFrame([(1, datetime(2026, 1, 1, tzinfo=UTC))], "id int, at timestamp")
-        write_dataset(lake, NAME, first, mirror=mirror)
+        write_dataset(local, NAME, first, mirror=mirror)
         text = spark.createDataFrame([("x", "y")], "id string, at string")
-        result = write_dataset(lake, NAME, text, schema_merge=True, promote_to_string=True)
+        result = write_dataset(local, NAME, text, schema_merge=True, promote_to_string=True)
         assert (result.rows, result.removed) == (1, 1 if mirror else 0)
-        assert rows(lake) == [("1", "2026-01-01 00:00:00"), ("x", "y")]
-        check_invariants(lake)
+        assert rows(local) == [("1", "2026-01-01 00:00:00"), ("x", "y")]
+        check_invariants(local)
 
-    def test_a_type_is_widened_unless_that_is_forbidden(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.createDataFrame([(1,)], "id int"))
-        before = catalog_rows(lake), files_on_disk(lake)
+    def test_a_type_is_widened_unless_that_is_forbidden(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.createDataFrame([(1,)], "id int"))
+        before = catalog_rows(local), files_on_disk(local)
         wider = spark.createDataFrame([(2**40,)], "id bigint")
         with pytest.raises(SchemaMismatchError, match="id"):
-            write_dataset(lake, NAME, wider, schema_merge=True, promote_types=False)
-        assert (catalog_rows(lake), files_on_disk(lake)) == before
-        write_dataset(lake, NAME, wider, schema_merge=True)
-        assert rows(lake) == [(1,), (2**40,)]
+            write_dataset(local, NAME, wider, schema_merge=True, promote_types=False)
+        assert (catalog_rows(local), files_on_disk(local)) == before
+        write_dataset(local, NAME, wider, schema_merge=True)
+        assert rows(local) == [(1,), (2**40,)]
 
-    def test_a_new_table_has_the_properties_that_it_is_given(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.range(1), properties={"owner": "ana"}, mirror="fenced")
+    def test_a_new_table_has_the_properties_that_it_is_given(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(1), properties={"owner": "ana"}, mirror="fenced")
         expected = {"owner": "ana", "lakelog.mirror": "fenced"}
-        assert lake.dataset(NAME).snapshot().metadata.configuration == expected
+        assert local.dataset(NAME).snapshot().metadata.configuration == expected
 
-    def test_nulls_for_not_null_are_refused_and_nothing_stays(self, lake: Lake, spark: SparkSession) -> None:
+    def test_nulls_for_not_null_are_refused_and_nothing_stays(self, local: Lake, spark: SparkSession) -> None:
         nested = pa.struct([pa.field("x", pa.int32(), False)])
         schema = pa.schema(
             [pa.field("id", pa.int32(), False), ("s", nested), ("tags", pa.list_(pa.field("item", nested)))]
         )
-        lake.create_dataset(NAME, schema)
-        before = catalog_rows(lake), files_on_disk(lake)
+        local.create_dataset(NAME, schema)
+        before = catalog_rows(local), files_on_disk(local)
         kinds = "id int, s struct<x int>, tags array<struct<x int>>"
         bad = spark.createDataFrame([(1, None, None), (None, (1,), []), (2, (None,), [(None,), (1,)])], kinds)
         with pytest.raises(SchemaMismatchError) as caught:
-            write_dataset(lake, NAME, bad)
+            write_dataset(local, NAME, bad)
         assert [violation.where for violation in caught.value.violations] == ["id", "s", "tags"]
-        assert (catalog_rows(lake), files_on_disk(lake)) == before
-        write_dataset(lake, NAME, spark.createDataFrame([(1, None, None), (2, (1,), [None])], kinds))
-        assert len(rows(lake)) == 2
+        assert (catalog_rows(local), files_on_disk(local)) == before
+        write_dataset(local, NAME, spark.createDataFrame([(1, None, None), (2, (1,), [None])], kinds))
+        assert len(rows(local)) == 2
 
     def test_files_of_a_mapped_table_carry_field_ids(self, local: Lake, spark: SparkSession) -> None:
         write_dataset(local, NAME, spark.createDataFrame([(1, (2,))], "id int, s struct<x int>"))
@@ -410,10 +410,10 @@ class TestFailures:
             write_dataset(local, NAME, spark.range(1))
 
     def test_files_are_kept_when_nobody_knows_whether_they_are_committed(
-        self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An error that is not ours, raised by whatever came after COMMIT, says nothing about it."""
-        write_dataset(lake, NAME, spark.range(1))
+        write_dataset(local, NAME, spark.range(1))
         commit = Committer.commit
 
         def commit_and_fail(*arguments: Any) -> Any:
@@ -422,18 +422,18 @@ class TestFailures:
 
         monkeypatch.setattr(Committer, "commit", commit_and_fail)
         with pytest.raises(RuntimeError, match="after COMMIT"):
-            write_dataset(lake, NAME, spark.range(1, 2))
+            write_dataset(local, NAME, spark.range(1, 2))
         monkeypatch.undo()
-        assert rows(lake) == [(0,), (1,)]
+        assert rows(local) == [(0,), (1,)]
 
-    def test_another_partitioning_than_the_tables_is_refused(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.range(1))
+    def test_another_partitioning_than_the_tables_is_refused(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(1))
         with pytest.raises(ValidationError, match=r"the table is partitioned by \[\], not by \['id'\]"):
-            write_dataset(lake, NAME, spark.range(1), partition_by=["id"])
+            write_dataset(local, NAME, spark.range(1), partition_by=["id"])
 
-    def test_what_is_recorded_of_a_write(self, lake: Lake, spark: SparkSession) -> None:
-        write_dataset(lake, NAME, spark.range(3), user_metadata="why", committer="etl")
-        commit = lake.dataset(NAME).history()[0]
+    def test_what_is_recorded_of_a_write(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(3), user_metadata="why", committer="etl")
+        commit = local.dataset(NAME).history()[0]
         assert commit.committer == "etl"
         assert commit.extra["userMetadata"] == "why"
         assert commit.extra["operationMetrics"]["numOutputRows"] == "3"
