@@ -58,7 +58,7 @@ FULL = Scale(
     generations=10,
     rows=10_000_000,
     spark_rounds=5,
-    patience=120,
+    patience=60,
 )
 QUICK = Scale(
     full=False,
