@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import lakelog.catalog.postgres
+import lakelog.catalog.postgres_transaction
 import lakelog.catalog.postgres_values
 import lakelog.catalog.sqlite
 import lakelog.log.commit
@@ -208,7 +208,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done piece by piece, so that memory stays bounded, is done in pieces of seven."""
     monkeypatch.setattr(lakelog.catalog.sqlite, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres_values, "_CHUNK", 7)
-    monkeypatch.setattr(lakelog.catalog.postgres, "_COPY_FROM", 20)
+    monkeypatch.setattr(lakelog.catalog.postgres_transaction, "_COPY_FROM", 20)
     monkeypatch.setattr(lakelog.log.commit, "LOOKED_UP", 7)
     monkeypatch.setattr(lakelog.log.pruning.bulk_bounds, "_BATCH", 7)
 

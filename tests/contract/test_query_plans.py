@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, SqlTxnLogWriter
+from lakelog.catalog.postgres_small import inserts_of
 from lakelog.catalog.tables import TABLES
 from lakelog.log.pruning.plan import KeyQuery
 from lakelog.log.reading import TO_READ
 from lakelog.log.snapshot import FILE_SCHEMA
-from tests.contract.samples import stats, table
+from tests.contract.samples import add, stats, table
 from tests.fixtures.lakes import COLUMNS, Place, administer, qualified
 
 FILES = 3000
@@ -77,6 +78,15 @@ class Filled:
         queries = self.lake.committer.catalog.queries
         columns = ", ".join(f"f.{name}" for name in TO_READ)
         return queries.fill("feed_files", columns=columns), {"table_id": 1, "first": 3990, "last": 4000}
+
+    def small_commit(self) -> tuple[str, dict[str, Any]]:
+        """What PostgreSQL is asked for a commit of some files, with the rows of one of the tables."""
+        values = {f"v{number}": None for number in range(len(TABLES["dl_add_files"]) - 2)}
+        head = {"table_id": 1, "expected": 2, "anywhere": True, "metadata_version": 0, "protocol_version": 0}
+        values["commit_id"] = str(uuid.uuid4())
+        inserts = inserts_of((("dl_add_files", False),))
+        queries = self.lake.committer.catalog.queries
+        return queries.fill("commit_at_once", inserts=inserts), {**head, **values, "paths": [FILE, "never"]}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without_statistics", "analyzed"])
@@ -265,6 +275,28 @@ def test_postgres_searches_an_index(filled_postgres: Filled, name: str, generic:
     assert faults == [], json.dumps(plan, indent=1)
 
 
+@pytest.fixture(scope="module")
+def young_postgres(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """A table of a few commits, of which the planner knows nothing yet."""
+    place = Place("postgres", postgres_url, tmp_path_factory.mktemp("plans"), f"plans_{uuid.uuid4().hex[:12]}")
+    with place.connect() as lake:
+        administer(place, *(f"ALTER TABLE {qualified(lake, name)} SET (autovacuum_enabled = off)" for name in COLUMNS))
+        dataset = table(lake, "events")
+        for version in range(1, 13):
+            SqlTxnLogWriter(lake).commit(dataset.id, version, [add(f"{version}.parquet")])
+        yield Filled(place, lake, dataset)
+
+
+@pytest.mark.parametrize("name", ["lock_head", "live_path", "live_paths", "txn_version"])
+def test_what_postgres_prepares_for_a_young_table_serves_it_when_it_has_grown(
+    young_postgres: Filled, name: str
+) -> None:
+    """A session keeps its plans: one that reads all rows of a table is fast only until there are many."""
+    statement = young_postgres.lake.committer.catalog.queries[name]
+    plan = _postgres_plan(young_postgres, statement, STATEMENTS[name], generic=True)
+    assert _postgres_faults(plan) == [], json.dumps(plan, indent=1)
+
+
 @pytest.mark.parametrize("where", PREDICATES)
 def test_postgres_finds_the_files_of_a_predicate_by_index(filled_postgres: Filled, where: str) -> None:
     plan = _postgres_plan(filled_postgres, *filled_postgres.kept_files(where))
@@ -276,6 +308,14 @@ def test_postgres_finds_the_files_of_a_predicate_by_index(filled_postgres: Fille
 def test_postgres_finds_the_changes_of_a_range_by_index(filled_postgres: Filled, generic: bool) -> None:
     plan = _postgres_plan(filled_postgres, *filled_postgres.feed_files(), generic)
     assert _postgres_faults(plan) == [], json.dumps(plan, indent=1)
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["by_values", "prepared"])
+def test_postgres_makes_a_small_commit_by_index(filled_postgres: Filled, young_postgres: Filled, generic: bool) -> None:
+    for filled in (filled_postgres, young_postgres):
+        plan = _postgres_plan(filled, *filled.small_commit(), generic)
+        assert _postgres_faults(plan) == [], json.dumps(plan, indent=1)
+        assert any("hashtextextended" in node.get("Index Cond", "") for node in _nodes(plan))
 
 
 def test_a_scan_of_postgres_would_be_noticed(filled_postgres: Filled) -> None:

@@ -21,8 +21,8 @@ from lakelog import (
     TransactionManager,
 )
 from lakelog.actions import RemoveFile, Txn
-from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft
+from lakelog.log.outcomes import Conflict
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.fixtures.lakes import Place, administer, catalog_rows, execute, qualified
 from tests.invariants import check_invariants
@@ -125,8 +125,8 @@ def test_a_postgres_writer_holds_the_row_lock_and_an_advisory_lock_until_its_end
             manager = TransactionManager(lake)
             context = manager.begin(dataset.id)
             ((pid,),) = context._transaction.fetch("SELECT pg_backend_pid()", {})
-            # The table's lock, and the one of the commit's id.
-            assert locks(pid) == (True, 2)
+            # The table's lock, the one of the commit's id, and its place in the line.
+            assert locks(pid) == (True, 3)
             if ending == "commit":
                 manager.commit(context, [add()])
             else:

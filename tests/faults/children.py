@@ -20,6 +20,7 @@ _context.set_forkserver_preload(
         "lakelog.catalog.duckdb",
         "lakelog.catalog.postgres",
         "lakelog.catalog.sqlite",
+        "tests.faults.warm",
         "tests.fixtures.lakes",
     ]
 )

@@ -19,7 +19,7 @@ class Pooler(Proxy):
     """As many sessions as clients have logged in, shared by all of them."""
 
     def __init__(self, server_url: str) -> None:
-        self._idle: queue.Queue[socket.socket] = queue.Queue()
+        self._idle: queue.Queue[_Side] = queue.Queue()
         self.switches = 0
         super().__init__(server_url)
 
@@ -27,16 +27,51 @@ class Pooler(Proxy):
         self._start(self._share, link)
 
     def _share(self, link: Link) -> None:
-        with contextlib.suppress(OSError):
+        # A client that gets no session hears of it by the end of its connection; else it would wait for ever.
+        with contextlib.suppress(OSError, queue.Empty):
             _log_in(link)
-            self._idle.put(previous := link.server)
-            while (message := read_message(link.client))[:1] != b"X":
+            client, server = _Side(link.client), _Side(link.server)
+            self._idle.put(server)
+            previous = server
+            while (messages := client.wait())[0][:1] != b"X":
                 server = self._idle.get(timeout=_WAIT)
                 self.switches += server is not previous
-                _transact(link.client, previous := server, message)
+                _transact(client, previous := server, messages)
                 self._idle.put(server)
         with contextlib.suppress(OSError):
             link.client.shutdown(socket.SHUT_RDWR)
+
+
+class _Side:
+    """One end of a connection. What came of a message is kept until the rest of it is there.
+
+    Who waited for the rest would wait for ever: a server holds back the end of a long answer until it is asked more.
+    """
+
+    def __init__(self, side: socket.socket) -> None:
+        self.socket = side
+        self._parts = bytearray()
+
+    def wait(self) -> list[bytes]:
+        """At least one message."""
+        while not (messages := self.receive()):
+            pass
+        return messages
+
+    def receive(self) -> list[bytes]:
+        """The messages that are whole by now, perhaps none. Something must have come."""
+        part = self.socket.recv(1 << 16)
+        if not part:
+            raise ConnectionError
+        self._parts += part
+        messages = []
+        while len(self._parts) >= 5 and len(self._parts) > (last := struct.unpack("!I", self._parts[1:5])[0]):
+            messages.append(bytes(self._parts[: last + 1]))
+            del self._parts[: last + 1]
+        return messages
+
+    def send(self, messages: list[bytes]) -> None:
+        self.socket.sendall(b"".join(messages))
 
 
 def _log_in(link: Link) -> None:
@@ -50,22 +85,23 @@ def _log_in(link: Link) -> None:
             link.server.sendall(read_message(link.client))
 
 
-def _transact(client: socket.socket, server: socket.socket, message: bytes) -> None:
+def _transact(client: _Side, server: _Side, messages: list[bytes]) -> None:
     """Forwards both ways until the server is ready and in no transaction."""
     poll = select.poll()
     for side in (client, server):
-        poll.register(side, select.POLLIN)
-    unanswered = message[:1] in (b"Q", b"S")
-    server.sendall(message)
+        poll.register(side.socket, select.POLLIN)
+    unanswered = 0
     while True:
+        unanswered += sum(message[:1] in (b"Q", b"S") for message in messages)
+        server.send(messages)
+        messages = []
         for descriptor, _ in poll.poll():
-            if descriptor == client.fileno():
-                message = read_message(client)
-                unanswered += message[:1] in (b"Q", b"S")
-                server.sendall(message)
+            if descriptor == client.socket.fileno():
+                messages = client.receive()
             else:
-                message = read_message(server)
-                client.sendall(message)
-                unanswered -= message[:1] == b"Z"
-                if message[:1] == b"Z" and message[5:] == b"I" and not unanswered:
+                answers = server.receive()
+                client.send(answers)
+                ready = [answer[5:] for answer in answers if answer[:1] == b"Z"]
+                unanswered -= len(ready)
+                if ready and ready[-1] == b"I" and not unanswered and not messages:
                     return

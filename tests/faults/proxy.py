@@ -1,4 +1,4 @@
-"""A network that can be told to fail: forwards PostgreSQL's protocol and knows a COMMIT when it sees one."""
+"""A network that can be told to fail: forwards PostgreSQL's protocol and knows BEGIN and COMMIT when it sees them."""
 
 import contextlib
 import socket
@@ -16,7 +16,8 @@ _WAIT = 30.0
 class Proxy:
     """Stands between a lake and its server. ``url`` is the server's, through the proxy.
 
-    ``at_commit`` is called once with the next COMMIT that comes by, instead of forwarding it.
+    ``at_commit`` is called once with the next COMMIT that comes by, instead of forwarding it, ``at_begin`` with the
+    next BEGIN, and all that was sent in one piece with it.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -26,7 +27,8 @@ class Proxy:
         self._links: list[Link] = []
         self._closed = False
         self.reachable = True
-        self.at_commit: Callable[[Link, bytes], None] | None = None
+        self.at_commit: Fault | None = None
+        self.at_begin: Fault | None = None
         user, password = str(self._server.get("user", "postgres")), self._server.get("password")
         login = quote(user) + (f":{quote(str(password))}" if password else "")
         host = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -97,13 +99,20 @@ class Proxy:
 
     def _forward(self, link: "Link") -> None:
         with contextlib.suppress(OSError):
-            for message, is_commit in link.requests():
-                fault, self.at_commit = (self.at_commit, None) if is_commit else (None, self.at_commit)
+            for message, statement in link.requests(lambda: self.at_begin is not None):
+                fault = None
+                if statement == b"COMMIT":
+                    fault, self.at_commit = self.at_commit, None
+                elif statement is not None:
+                    fault, self.at_begin = self.at_begin, None
                 if fault is None:
                     link.server.sendall(message)
                 else:
                     fault(link, message)
         link.cut()
+
+
+Fault = Callable[["Link", bytes], None]
 
 
 class Link:
@@ -121,20 +130,26 @@ class Link:
         (length,) = struct.unpack("!I", start := _read(self.client, 4))
         return start + _read(self.client, length - 4)
 
-    def requests(self) -> Iterator[tuple[bytes, bool]]:
-        """What the client sends, and whether it is a COMMIT; that one with everything up to the end of its pipeline."""
-        yield self.startup(), False
-        commits: set[bytes] = set()
+    def requests(self, stops_at_begin: Callable[[], bool]) -> Iterator[tuple[bytes, bytes | None]]:
+        """What the client sends, and which statement it is, if one at which the network may fail.
+
+        Such a one comes with everything up to the end of its pipeline.
+        """
+        yield self.startup(), None
+        names: dict[bytes, bytes] = {}
         while message := read_message(self.client):
+            statement = None
             if message[:1] == b"P":
                 name, query = message[5:].split(b"\0")[:2]
-                (commits.add if query == b"COMMIT" else commits.discard)(name)
-            elif message[:1] == b"B" and message[5:].split(b"\0")[1] in commits:
+                names[name] = query.split()[0] if query else b""
+            elif message[:1] == b"B":
+                statement = names.get(message[5:].split(b"\0")[1])
+            if statement == b"COMMIT" or (statement == b"BEGIN" and stops_at_begin()):
                 while message[-5:] != b"S\0\0\0\4":
                     message += read_message(self.client)
-                yield message, True
-                continue
-            yield message, False
+                yield message, statement
+            else:
+                yield message, None
 
     def answer(self) -> None:
         """Hands the server's answers to the client."""
@@ -142,7 +157,7 @@ class Link:
             while message := read_message(self.server):
                 if message[:1] == b"K":
                     (self.backend,) = struct.unpack("!I", message[5:9])
-                if message[:1] == b"C" and message[5:] == b"COMMIT\0":
+                if (message[:1], message[5:]) == (b"C", b"COMMIT\0"):
                     self._committed.set()
                 if not self._deaf:
                     self.client.sendall(message)
@@ -165,11 +180,13 @@ class Link:
     def commit_unheard(self, message: bytes) -> None:
         """Lets the server commit, and keeps its answer from the client."""
         self._deaf = True
+        self._committed.clear()
         self.server.sendall(message)
         assert self._committed.wait(_WAIT), "the server does not commit"
 
     def commit_and_end(self, message: bytes) -> None:
         """Lets the server commit and answer, and nothing more."""
+        self._committed.clear()
         self._ends = True
         self.server.sendall(message)
 

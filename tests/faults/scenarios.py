@@ -74,6 +74,12 @@ def write(lake: Lake, run: int) -> None:
     _commit(lake, "events", run, rich_actions(run), "CHANGE", row_groups=groups)
 
 
+def add(lake: Lake, run: int) -> None:
+    """A file that is added and nothing else, on top of whatever the head is."""
+    writer, dataset = SqlTxnLogWriter(lake), lake.dataset("events")
+    writer.append(dataset.id, [file(run, "new")], operation="CHANGE", committer=str(run))
+
+
 def write_many(lake: Lake, run: int) -> None:
     """Files removed and added as Arrow tables."""
     removed = pa.table({"path": [path(run, f"old-{number}") for number in range(MANY)]})
@@ -120,7 +126,7 @@ def commit_file(lake: Lake, dataset: Dataset, **fields: Any) -> CommitResult:
 
 
 CHANGES: dict[str, Change] = {
-    change.__name__: change for change in (write, write_many, manage, write_two_tables, create, rename)
+    change.__name__: change for change in (write, add, write_many, manage, write_two_tables, create, rename)
 }
 
 

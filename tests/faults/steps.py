@@ -10,7 +10,7 @@ STEPS = ("fetch", "fetch_each", "execute", "insert", "give_up", "commit")
 
 
 class Steps:
-    """Counts begin and every call of a transaction, and calls ``fault`` before or after the chosen one.
+    """Counts small commits, begin and every call of a transaction, and calls ``fault`` before or after the chosen one.
 
     A step has only begun when the database has got it, so what a backend merely queues is sent before the fault.
     """
@@ -20,8 +20,15 @@ class Steps:
         self._at = at
         self._moment = moment
         self._fault = fault
-        self._begin = lake.committer.catalog.begin
-        lake.committer.catalog.begin = self.begin  # type: ignore[method-assign]
+        catalog = lake.committer.catalog
+        self._begin, self._at_once = catalog.begin, catalog.commit_at_once
+        catalog.begin, catalog.commit_at_once = self.begin, self.commit_at_once  # type: ignore[method-assign]
+
+    def commit_at_once(self, *arguments: Any) -> Any:
+        self._count("before", None)
+        result = self._at_once(*arguments)
+        self._count("after", None)
+        return result
 
     def begin(self, *arguments: Any) -> Any:
         self._count("before", None)

@@ -19,6 +19,7 @@ from lakelog.log.draft import Description, Draft
 from tests.faults.children import die, run
 from tests.faults.proxy import Link, Proxy
 from tests.faults.scenarios import (
+    add,
     append,
     commit_file,
     create,
@@ -73,7 +74,7 @@ def until(happened: Callable[[], Any]) -> None:
 
 # PostgreSQL, over a network
 
-CHANGES = {change.__name__: change for change in (write, write_two_tables, create, rename)}
+CHANGES = {change.__name__: change for change in (write, add, write_two_tables, create, rename)}
 on_every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 
 
@@ -137,6 +138,32 @@ def test_a_commit_that_arrives_late_is_waited_for(place: Place, proxy: Proxy, re
     proxy.at_commit = deliver_late
     write(remote, 1)
     assert "change" in done(direct, 1)
+
+
+@on_postgres
+def test_a_small_commit_that_arrives_when_it_was_given_up_does_nothing(
+    proxy: Proxy, remote: Lake, direct: Lake
+) -> None:
+    """All of it was sent in one piece, which the network has kept: the server holds no lock for it when it is asked."""
+    add(remote, 1)
+    given_up, arrived = threading.Event(), threading.Event()
+
+    def keep(link: Link, message: bytes) -> None:
+        link.hang_up()
+        given_up.wait(30)
+        link.commit_unheard(message)
+        arrived.set()
+
+    proxy.at_begin = keep
+    with pytest.raises(DatabaseError, match="nothing was committed"):
+        add(remote, 2)
+    before = direct.dataset("events").version
+    given_up.set()
+    assert arrived.wait(30)
+    assert (direct.dataset("events").version, done(direct, 2)) == (before, set())
+    add(remote, 2)
+    assert direct.dataset("events").version == before + 1
+    check_invariants(direct)
 
 
 @on_postgres

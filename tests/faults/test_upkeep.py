@@ -1,6 +1,7 @@
 """Upkeep that is killed, and upkeep beside writers that know nothing of it."""
 
 import itertools
+import os
 import signal
 import threading
 import uuid
@@ -12,6 +13,7 @@ import pytest
 
 from lakelog import Lake, VersionConflict
 from lakelog.actions import RemoveFile
+from lakelog.upkeep import vacuum
 from lakelog.upkeep.writes import end_write, register_write
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import ids, new_file, numbers, put, rewritten, settle
@@ -37,14 +39,14 @@ def _prepare(place: Place) -> None:
 
 
 def _vacuum_until_file(pipe: Connection, place: Place, fatal: int) -> None:
-    unlink, count = Path.unlink, itertools.count(1)
+    unlink, count = os.unlink, itertools.count(1)
 
-    def unlink_or_die(self: Path, missing_ok: bool = False) -> None:
-        if self.suffix == ".parquet" and next(count) == fatal:
+    def unlink_or_die(place: str) -> None:
+        if place.endswith(".parquet") and next(count) == fatal:
             die()
-        unlink(self, missing_ok)
+        unlink(place)
 
-    Path.unlink = unlink_or_die  # type: ignore[method-assign]
+    vacuum.os.unlink = unlink_or_die  # type: ignore[assignment]
     lake = place.connect()
     pipe.send(lake.dataset("events").vacuum(0, force=True).files)
     die()

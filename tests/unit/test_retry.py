@@ -10,9 +10,10 @@ import pytest
 from lakelog.actions import Metadata, Protocol, RemoveFile, Txn
 from lakelog.errors import CommitOutcomeUnknown, ConcurrencyError, DatabaseError, ValidationError, VersionConflict
 from lakelog.log import retry as retry_module
-from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Found, Reads
 from lakelog.log.draft import Description, Draft
+from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.retry import Prepared, back_off, commit_with_retries
 from lakelog.log.state import Head
 
@@ -123,10 +124,17 @@ def test_a_pause_comes_before_each_retry_and_before_the_look_at_the_head(checks:
     assert [each["range"] for each in checks] == [(3, 14), (14, 25)]
 
 
-def test_the_retry_of_an_append_does_not_pause_and_stands_on_any_head(checks: list[Any]) -> None:
+def test_an_append_that_may_be_tried_again_does_not_pause_and_stands_on_any_head(checks: list[Any]) -> None:
     script = Scripted(4, None)
     run(script, retries=1, pause=lambda retry: pytest.fail("it has the lock to wait for"))
-    assert script.anywhere == [False, True]
+    assert script.anywhere == [True, True]
+
+
+def test_an_append_that_may_not_be_tried_again_stands_where_it_was_prepared_or_nowhere(checks: list[Any]) -> None:
+    script = Scripted(4)
+    with pytest.raises(VersionConflict):
+        run(script)
+    assert script.anywhere == [False]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from lakelog.catalog.queries import Queries
 
@@ -15,7 +16,7 @@ Rows = Sequence[Row] | Any
 
 NOTHING: Mapping[int, int] = {}
 
-FORMAT = 2
+FORMAT = 3
 """The version of the catalog's tables that this code reads and writes."""
 
 
@@ -67,6 +68,34 @@ class Transaction(Session, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallCommit:
+    """A table's next version, as long as it only adds a few files and says nothing of what was there before."""
+
+    table_id: int
+    commit_id: str
+    expected: int
+    """The version that it was checked against."""
+    anywhere: bool
+    """Whether it may stand on a later one, too, with the same metadata and protocol."""
+    metadata_version: int
+    protocol_version: int
+    paths: list[str]
+    """Of the added files. If one of them is live, it is no small commit."""
+    rows: Mapping[str, Sequence[Row]]
+    """By catalog table. In the place of their version and time come those under which they are committed."""
+
+
+class Stands(NamedTuple):
+    """A small commit that stands."""
+
+    version: int
+    committed_at: int
+    name: str
+    location: str
+    waited: float
+
+
 class OutcomeUnknown(Exception):
     """COMMIT was sent and its answer never came. Only the commit's id, looked up later, can tell."""
 
@@ -76,6 +105,13 @@ class Catalog(ABC):
 
     dialect: ClassVar[str]
     queries: Queries
+    schema: str | None = None
+    """The namespace of the tables, where the database has several."""
+
+    @property
+    def url(self) -> str | None:
+        """By which another process opens the same catalog, secrets included; None if none can."""
+        return None
 
     @abstractmethod
     def open(self, *, create: bool, upgrade: bool) -> None:
@@ -97,6 +133,18 @@ class Catalog(ABC):
         ``expected`` says which heads that will be asked for, so that a race that is lost already need not be run.
         Raises ``LakelogTimeoutError`` when that cannot be done in time, here or at the first fetch.
         """
+
+    def takes_at_once(self, table_id: int, *, anywhere: bool) -> bool:
+        """Whether ``commit_at_once`` saves a round trip, and is likely to succeed."""
+        return False
+
+    def commit_at_once(self, commit: SmallCommit, timeout: float) -> Stands | None:
+        """Commits without asking first; None if nothing was committed.
+
+        Nothing is told of why: who takes the long way then learns it. Raises ``LakelogTimeoutError``, and
+        ``OutcomeUnknown`` as a transaction's ``commit``.
+        """
+        return None
 
     @abstractmethod
     def settled(self, commit_id: str, timeout: float) -> AbstractContextManager[Session]:

@@ -2,11 +2,12 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 from lakelog.catalog.postgres_values import sql_type
 from lakelog.catalog.tables import TABLES
 
-_OTHERS = ("dl_tables", "dl_mirror_status", "dl_writes", "dl_retention", "lakelog_migrations")
+_OTHERS = ("dl_tables", "dl_mirror_status", "dl_writes", "dl_retention", "dl_void_commits", "lakelog_migrations")
 _NAMES = re.compile(r"\b(" + "|".join([*TABLES, *_OTHERS]) + r")\b")
 _PARAMETER = re.compile(r"\$([a-z_]\w*)")
 
@@ -27,6 +28,14 @@ def insert_some(schema: str, table: str) -> str:
     names = ", ".join(TABLES[table].names)
     arrays = ", ".join(f"%s::{sql_type(field)}[]" for field in TABLES[table])
     return f"INSERT INTO {_qualified(schema, table)} ({names}) SELECT * FROM unnest({arrays})"
+
+
+def as_one(statements: Sequence[str]) -> str:
+    """Several inserts as one statement, which takes their parameters one after the other."""
+    *others, last = statements
+    if not others:
+        return last
+    return f"WITH {', '.join(f'i{number} AS ({each})' for number, each in enumerate(others))} {last}"
 
 
 def lock_key(schema: str, subject: str) -> int:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 from weakref import WeakSet
 
 import apsw
@@ -61,6 +62,10 @@ class SqliteCatalog(Catalog):
         self._closed = False
         self._start()
         _catalogs.add(self)
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{quote(str(self._path.absolute()))}"
 
     def __repr__(self) -> str:
         return f"SqliteCatalog({str(self._path)!r})"

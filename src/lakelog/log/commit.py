@@ -7,26 +7,34 @@ locks, read and compare their heads, insert the version, insert the actions, mov
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from lakelog.catalog.base import Catalog, OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
+from lakelog.catalog.base import (
+    Catalog,
+    OutcomeUnknown,
+    Parameters,
+    Row,
+    Session,
+    Transaction,
+    now_ms,
+)
 from lakelog.catalog.locks import Deadline
 from lakelog.errors import (
     CommitOutcomeUnknown,
+    ConcurrencyError,
     ConfigurationError,
     DatabaseError,
     DatasetNotFoundError,
     LakelogTimeoutError,
     ValidationError,
-    VersionConflict,
     Violation,
 )
 from lakelog.log.draft import Draft
+from lakelog.log.outcomes import CommitResult, Committed, Conflict, Outcome, Watcher
 from lakelog.log.removes import LiveFile
+from lakelog.log.small_commit import commit_small, version_row
 from lakelog.log.state import Head, States, TableState
-from lakelog.strict_json import encode_json
 from lakelog.telemetry import CommitRecord
 
 LOOKED_UP = 8192
@@ -34,54 +42,6 @@ LOOKED_UP = 8192
 
 _PAUSE = 0.1
 """Seconds between two questions to a database that was lost."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitResult:
-    """A commit that stands, on one table."""
-
-    table_id: int
-    table: str
-    version: int
-    committed_at: int
-    commit_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A race that was lost: a result, not an error."""
-
-    table: str
-    table_id: int
-    expected: int
-    actual: int
-
-    def error(self) -> VersionConflict:
-        return VersionConflict(self.table, self.table_id, self.expected, self.actual)
-
-
-Outcome = list[CommitResult] | Conflict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A version that stands, as it is told to who watches."""
-
-    result: CommitResult
-    location: str
-    state: TableState
-    rows: Mapping[str, Sequence[Row]] | None
-    """What the catalog now holds of it, by catalog table; None where that is much and better read again."""
-
-
-class Watcher(Protocol):
-    """Somebody who looks at every commit before and after, while no lock is held."""
-
-    def check(self, table_id: int, expected: int | None) -> None:
-        """Raises ``LakelogError`` if nothing may be committed on top of this version, or of whatever the head is."""
-
-    def told(self, committed: Sequence[Committed]) -> None:
-        """Never raises: the commit stands."""
 
 
 class Committer:
@@ -128,9 +88,14 @@ class Committer:
                     record.outcome = "conflict"
                     return base
                 bases.append(base)
+            deadline = Deadline(self.timeout)
+            if len(drafts) == 1 and not unchanged:
+                small = commit_small(self, drafts[0], bases[0], commit_id, record, deadline)
+                if small is not None:
+                    return [small]
             expected = {draft.table_id: draft.expected for draft in drafts if not draft.anywhere} | dict(unchanged)
-            tables = [*unchanged, *(draft.table_id for draft in drafts)]
-            transaction = self.catalog.begin(tables, commit_id, self.timeout, expected)
+            tables = list({*_sources(drafts), *unchanged, *(draft.table_id for draft in drafts)})
+            transaction = self.catalog.begin(tables, commit_id, deadline.left, expected)
             try:
                 outcome = self.write(transaction, drafts, bases, commit_id, record, unchanged)
                 if isinstance(outcome, Conflict):
@@ -150,7 +115,7 @@ class Committer:
         unchanged: Mapping[int, int] = MappingProxyType({}),
     ) -> Outcome:
         """Everything between the locks and COMMIT."""
-        looked = self._look(transaction, drafts, unchanged)
+        looked = self._look(transaction, drafts, bases, unchanged)
         record.waited = transaction.waited
         if isinstance(looked, Conflict):
             return looked
@@ -179,13 +144,7 @@ class Committer:
         try:
             transaction.commit()
         except OutcomeUnknown as lost:
-            record.outcome = "unknown"
-            if not self._stands(commit_id, [result.table for result in results], str(lost)):
-                record.outcome = "error"
-                raise DatabaseError(
-                    f"the database was lost while it was committing {commit_id}, and has rolled it back: nothing was "
-                    f"committed, and the commit may be repeated. Cause: {lost}"
-                ) from lost
+            self.found_after(lost, commit_id, [result.table for result in results], record)
         record.outcome = "committed"
         for draft in drafts:
             self.states.put(draft.state)
@@ -199,17 +158,19 @@ class Committer:
         rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
         return [
             CommitResult(table_id=table_id, table=name, version=version, committed_at=committed_at, commit_id=commit_id)
-            for table_id, name, version, committed_at in rows
+            for table_id, name, version, committed_at, _ in rows
         ]
 
     def head(self, session: Session, table_id: int) -> Head:
         """A live table's head. Raises ``DatasetNotFoundError``."""
-        return _live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
+        return self._live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
 
     def lock(self, transaction: Transaction, table_id: int, expected: int | None) -> Head | Conflict:
         """A live table's head with its lock, unless another one is expected. Raises ``DatasetNotFoundError``."""
-        key = {"table_id": table_id, "expected": expected}
-        return self._locked(transaction, transaction.fetch(self.catalog.queries["lock_head"], key), table_id, expected)
+        queries, key = self.catalog.queries, {"table_id": table_id, "expected": expected}
+        asked = [(queries["line_up"], {"table_id": table_id})] if expected is None and "line_up" in queries else []
+        *_, rows = transaction.fetch_each(*asked, (queries["lock_head"], key))
+        return self._locked(transaction, rows, table_id, expected)
 
     def _locked(
         self,
@@ -221,10 +182,19 @@ class Committer:
         hidden: bool = False,
     ) -> Head | Conflict:
         if rows:
-            return _live_head(rows, table_id, hidden=hidden)
+            return self._live_head(rows, table_id, hidden=hidden)
         found = transaction.give_up(self.catalog.queries["table_by_id"], {"table_id": table_id})
-        head = _live_head(found, table_id, hidden=hidden)
+        head = self._live_head(found, table_id, hidden=hidden)
         return Conflict(head.name, table_id, head.version if expected is None else expected, head.version)
+
+    def _live_head(self, rows: list[Row], table_id: int, *, hidden: bool = False) -> Head:
+        if not rows:
+            raise DatasetNotFoundError(f"there is no dataset with id {table_id}")
+        head = Head(*rows[0][: len(Head._fields)])
+        if head.dropped_at is not None and not hidden:
+            raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
+        self.states.names[table_id] = head.name
+        return head
 
     def _base(self, draft: Draft) -> TableState | Conflict | None:
         """The state that a draft builds on, against which it is checked here, outside of any lock."""
@@ -239,21 +209,26 @@ class Committer:
         if problems:
             with self.catalog.session() as session:
                 head = self.head(session, draft.table_id)
-            if head.version != draft.expected:
+            if head.version != draft.expected and not (draft.anywhere and base is not None and _same_rules(head, base)):
                 return Conflict(head.name, head.table_id, draft.expected, head.version)
             raise ValidationError(f"commit to {head.name!r}", problems)
         return base
 
     def _look(
-        self, transaction: Transaction, drafts: Sequence[Draft], unchanged: Mapping[int, int]
+        self,
+        transaction: Transaction,
+        drafts: Sequence[Draft],
+        bases: Sequence[TableState | None],
+        unchanged: Mapping[int, int],
     ) -> tuple[list[Head], list[dict[str, LiveFile]]] | Conflict:
         """Locks and heads, and the live rows of the paths that the drafts touch, in one round trip if it can."""
         queries = self.catalog.queries
         wanted = {draft.table_id: None if draft.anywhere else draft.expected for draft in drafts}
-        expected = sorted({**unchanged, **wanted}.items())
-        asked: list[tuple[str, dict[str, Any]]] = [
-            (queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected
-        ]
+        # A vacuum of a table that files are taken over from waits until they are, or is known by then.
+        expected = sorted({**dict.fromkeys(_sources(drafts)), **unchanged, **wanted}.items())
+        lines = sorted(draft.table_id for draft in drafts if draft.anywhere and "line_up" in queries)
+        asked: list[tuple[str, dict[str, Any]]] = [(queries["line_up"], {"table_id": table_id}) for table_id in lines]
+        asked += [(queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected]
         lookups = [(draft, list(_path_lists(draft))) for draft in drafts]
         for draft, lists in lookups:
             asked += [
@@ -262,7 +237,7 @@ class Committer:
                 else (queries["live_path"], {"table_id": draft.table_id, "path": paths[0]})
                 for paths in lists
             ]
-        answers = iter(transaction.fetch_each(*asked))
+        answers = iter(transaction.fetch_each(*asked)[len(lines) :])
         heads: dict[int, Head] = {}
         hidden = {draft.table_id for draft in drafts if draft.imported}
         for table_id, version in expected:
@@ -270,15 +245,27 @@ class Committer:
             if isinstance(head, Conflict):
                 return head
             heads[table_id] = head
-        for draft in drafts:
+        for draft, base in zip(drafts, bases, strict=True):
             head = heads[draft.table_id]
-            if head.version != draft.expected:
-                rules = draft.state.metadata.version, draft.state.protocol_version
-                if (head.metadata_version, head.protocol_version) != rules:
-                    return Conflict(head.name, head.table_id, draft.expected, head.version)
-                draft.move_to(head.version)
+            if conflict := self._moved(draft, base, head):
+                return conflict
+            draft.move_to(head.version)
         live = [{path: LiveFile(*rest) for _ in lists for path, *rest in next(answers)} for _, lists in lookups]
         return [heads[draft.table_id] for draft in drafts], live
+
+    def _moved(self, draft: Draft, base: TableState | None, head: Head) -> Conflict | None:
+        """Whether a draft cannot stand on the head, which is the expected one, or another if it may stand anywhere."""
+        if head.version < draft.expected:
+            self.states.forget(head.table_id)
+        elif base is None or _same_rules(head, base):
+            return None
+        elif head.version == draft.expected:
+            self.states.forget(head.table_id)
+            raise ConcurrencyError(
+                f"version {head.version} of table {head.name!r} (id {head.table_id}) is not the one that this process "
+                "has seen: the catalog was restored or replaced. Nothing was committed: read the table again and repeat"
+            )
+        return Conflict(head.name, head.table_id, draft.expected, head.version)
 
     def _txn_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
         """An application's progress never goes back, and never stands still."""
@@ -301,15 +288,22 @@ class Committer:
         ]
 
     def _vacuumed_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
-        """Files that come back from an older version, while a vacuum has begun to delete those of it."""
+        """Files that come back from an older version, while a vacuum has begun to delete those of it, or may have."""
         found = []
         for draft in drafts:
             version = draft.inherited.version
-            if version is not None:
-                rows = transaction.fetch(self.catalog.queries["retention"], {"table_id": draft.table_id})
-                if rows and rows[0][0] > version:
-                    message = f"its files are vacuumed; those from version {rows[0][0]} on are kept"
-                    found.append(Violation(f"version {version}", message))
+            if version is None:
+                continue
+            key = {"table_id": draft.inherited.table_id or draft.table_id, "version": version}
+            rows = transaction.fetch(self.catalog.queries["kept_version"], key)
+            if not rows:
+                # Files that no version is known to have had are deleted without a word about versions.
+                message = "has expired, and a vacuum may have begun to delete its files"
+            elif rows[0][1] is not None and rows[0][1] > version:
+                message = f"its files are vacuumed; those from version {rows[0][1]} on are kept"
+            else:
+                continue
+            found.append(Violation(f"version {version}", message))
         return found
 
     def _write_table(
@@ -323,20 +317,10 @@ class Committer:
         record: CommitRecord,
     ) -> CommitResult:
         queries = self.catalog.queries
-        description = draft.description
-        committed_at = max(description.committed_at or now_ms(), head.committed_at + 1)
-        version_row = (
-            draft.table_id,
-            draft.version,
-            committed_at,
-            commit_id,
-            description.committer,
-            description.operation,
-            encode_json(description.operation_parameters),
-            encode_json(description.extra) if description.extra else None,
-        )
-        transaction.insert("dl_table_versions", [version_row])
-        written: dict[str, Any] = {"dl_table_versions": [version_row]}
+        committed_at = max(draft.description.committed_at or now_ms(), head.committed_at + 1)
+        versions = version_row(draft, commit_id, committed_at)
+        transaction.insert("dl_table_versions", [versions])
+        written: dict[str, Any] = {"dl_table_versions": [versions]}
         key = {"table_id": draft.table_id, "version": draft.version}
         if len(draft.removes):
             removed = draft.removes.rows(draft.table_id, draft.version, committed_at, live)
@@ -392,11 +376,22 @@ class Committer:
                 return rows
             time.sleep(_PAUSE)
 
-    def _stands(self, commit_id: str, tables: list[str], cause: str) -> bool:
+    def found_after(
+        self, lost: OutcomeUnknown, commit_id: str, tables: Sequence[str], record: CommitRecord
+    ) -> list[Row]:
+        """What is known of a commit that stands, though its answer was lost. Raises if it does not, or nobody knows."""
+        record.outcome = "unknown"
         try:
-            return bool(self.status(commit_id))
+            rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
         except CommitOutcomeUnknown as error:
-            raise CommitOutcomeUnknown(commit_id, tables, f"{cause}; {error.detail}") from error
+            raise CommitOutcomeUnknown(commit_id, tables, f"{lost}; {error.detail}") from error
+        if not rows:
+            record.outcome = "error"
+            raise DatabaseError(
+                f"the database was lost while it was committing {commit_id}, and has rolled it back: nothing was "
+                f"committed, and the commit may be repeated. Cause: {lost}"
+            ) from lost
+        return rows
 
 
 def _path_lists(draft: Draft) -> Iterator[list[str]]:
@@ -412,6 +407,10 @@ def _path_lists(draft: Draft) -> Iterator[list[str]]:
                 yield part
     if few:
         yield list(dict.fromkeys(few))
+
+
+def _same_rules(head: Head, state: TableState) -> bool:
+    return (head.metadata_version, head.protocol_version) == (state.metadata.version, state.protocol_version)
 
 
 def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violation]:
@@ -433,13 +432,9 @@ def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violatio
                 )
 
 
-def _live_head(rows: list[tuple[Any, ...]], table_id: int, *, hidden: bool = False) -> Head:
-    if not rows:
-        raise DatasetNotFoundError(f"there is no dataset with id {table_id}")
-    head = Head(*rows[0][: len(Head._fields)])
-    if head.dropped_at is not None and not hidden:
-        raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
-    return head
+def _sources(drafts: Sequence[Draft]) -> set[int]:
+    """Other tables that files are taken over from."""
+    return {draft.inherited.table_id for draft in drafts if draft.inherited.table_id is not None}
 
 
 def _names(drafts: Sequence[Draft]) -> str:

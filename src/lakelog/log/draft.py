@@ -33,7 +33,7 @@ from lakelog.schema.changes import changes_between
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 if TYPE_CHECKING:
-    from lakelog.log.commit import Committed
+    from lakelog.log.outcomes import Committed
 
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""
@@ -80,7 +80,9 @@ class Inherited:
     """What a commit takes over that was written before, for an older version of the table or for another table."""
 
     version: int | None = None
-    """The table's version that added files come from, whose files must still be kept when the commit is made."""
+    """The version that added files come from, whose files must still be kept when the commit is made."""
+    table_id: int | None = None
+    """The table of that version, if it is another one in the same catalog."""
     restores: int | None = None
     """The schema version that the table goes back to."""
     schema_versions: Mapping[str, int] = field(default_factory=dict)
@@ -184,6 +186,24 @@ class Draft:
         found = [Violation(f"add {path}", message) for path in added if removed.get(path, "") == vectors.get(path)]
         if found:
             raise ValidationError("commit", found)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether it says nothing of what was there before, but for the progress of applications."""
+        others = (self.new_metadata, self.new_protocol, *self._domains, *self._cdc)
+        return not len(self.removes) and all(each is None for each in others)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a few added files, and nothing else."""
+        return (
+            self.only_adds
+            and isinstance(self.adds, FewFiles)
+            and self.adds.count > 0
+            and not self.txns
+            and not self.imported
+            and self.inherited == Inherited()
+        )
 
     def move_to(self, head: int) -> None:
         """Puts a draft that may stand anywhere on top of another head."""

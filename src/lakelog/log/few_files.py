@@ -7,7 +7,7 @@ from lakelog.actions import AddFile
 from lakelog.catalog.base import Row
 from lakelog.errors import Violation
 from lakelog.log.files import RowGroup, add_values
-from lakelog.log.pruning.bounds import bounds_of, partition_bounds
+from lakelog.log.pruning.bounds import Bounds, bounds_of, partition_bounds
 from lakelog.log.state import TableMetadata
 
 WITHOUT_STATISTICS = ("", float("inf"), float("-inf"), "")
@@ -122,24 +122,37 @@ class FewFiles:
         key: tuple[int, int, int], add: AddFile, stats: Mapping[str, Any], count: int | None, metadata: TableMetadata
     ) -> Iterator[Row]:
         table_id, version, ordinal = key
-        lows, highs, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
-        known = bool(lows or highs or nulls)
+        known = any(stats.get(name) for name in ("minValues", "maxValues", "nullCount"))
         if not known:
             name, span, min_num, min_text = WITHOUT_STATISTICS
             yield (table_id, name, span, min_num, min_text, version, ordinal, float("inf"), None, None)
-        for leaf, kind in metadata.bounded:
-            path = leaf.path
-            if path[0] in add.partition_values:
-                bounds = partition_bounds(kind, add.partition_values[path[0]], count)
-                assert bounds is not None, "checked by problems()"
-            elif not known:
-                continue
-            elif len(path) == 1:
-                bounds = bounds_of(kind, lows.get(path[0]), highs.get(path[0]), nulls.get(path[0]), count)
-            else:
-                bounds = bounds_of(kind, dig(lows, path), dig(highs, path), dig(nulls, path), count)
+        for name, bounds in bounds_by_leaf(add.partition_values, stats if known else None, count, metadata).items():
             span, min_num, min_text, max_num, max_text, null_count = bounds
-            yield (table_id, leaf.name, span, min_num, min_text, version, ordinal, max_num, max_text, null_count)
+            yield (table_id, name, span, min_num, min_text, version, ordinal, max_num, max_text, null_count)
+
+
+def bounds_by_leaf(
+    partition_values: Mapping[str, str | None],
+    stats: Mapping[str, Any] | None,
+    count: int | None,
+    metadata: TableMetadata,
+) -> dict[str, Bounds]:
+    """What searches read of a file, by column; only of its partition columns if there are no statistics."""
+    lows, highs, nulls = ((stats or {}).get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+    found: dict[str, Bounds] = {}
+    for leaf, kind in metadata.bounded:
+        path = leaf.path
+        if path[0] in partition_values:
+            bounds = partition_bounds(kind, partition_values[path[0]], count)
+            assert bounds is not None, "checked by problems()"
+            found[leaf.name] = bounds
+        elif stats is None:
+            continue
+        elif len(path) == 1:
+            found[leaf.name] = bounds_of(kind, lows.get(path[0]), highs.get(path[0]), nulls.get(path[0]), count)
+        else:
+            found[leaf.name] = bounds_of(kind, dig(lows, path), dig(highs, path), dig(nulls, path), count)
+    return found
 
 
 def partition_key_problem(values: Mapping[str, Any], columns: Sequence[str]) -> str:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lakelog.errors import ConcurrencyError
-from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.catalog.locks import Deadline
+from lakelog.errors import ConcurrencyError, LakelogTimeoutError, ValidationError, Violation
+from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Found, Reads, find_conflict
-from lakelog.log.draft import Draft, Inherited
+from lakelog.log.draft import Draft, Inherited, integer_problems
+from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head
 
 _SHORTEST = 0.02
@@ -67,22 +69,46 @@ def commit_with_retries(
     drafts = [each.draft_for(each.base_version) for each in prepared]
     prepared = [_with_own_reads(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
     unchanged = {each.table_id: each.base_version for each in held}
+    blind = [_is_blind(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
     retry = 0
     while True:
+        for draft, anywhere in zip(drafts, blind, strict=True):
+            draft.anywhere = anywhere and retries > 0
         outcome = committer.commit(drafts, unchanged)
         if not isinstance(outcome, Conflict):
             return outcome
         if retry >= retries or outcome.actual < outcome.expected:
             raise outcome.error()
         retry += 1
-        blind = [_is_blind(each, draft) for each, draft in zip(prepared, drafts, strict=True)]
         if held or not all(blind):
             pause(retry)
         count = f"retry {retry} of {retries}"
         drafts = [_moved(committer, each, draft, count) for each, draft in zip(prepared, drafts, strict=True)]
-        for draft, anywhere in zip(drafts, blind, strict=True):
-            draft.anywhere = anywhere
         unchanged = {each.table_id: _still(committer, each, unchanged[each.table_id]) for each in held}
+
+
+def append(committer: Committer, table_id: int, draft_for: Callable[[int], Draft]) -> CommitResult:
+    """Commits files that are added, and nothing else, on top of whatever the table's head is.
+
+    What is checked before the lock is checked against the table's rules as they were last seen. If they are others by
+    then, nothing is committed, and it begins again with those, until the timeout is over.
+    """
+    if misused := integer_problems("table id", table_id):
+        raise ValidationError("append", misused)
+    deadline = Deadline(committer.timeout)
+    state = committer.states.latest(table_id)
+    while True:
+        draft = draft_for(_head(committer, table_id).version if state is None else state.version)
+        if not draft.only_adds:
+            message = "expected added files and nothing that depends on the table's state: name the version for that"
+            raise ValidationError("append", [Violation("actions", message)])
+        draft.anywhere = True
+        outcome = committer.commit([draft])
+        if not isinstance(outcome, Conflict):
+            return outcome[0]
+        if deadline.passed:
+            raise LakelogTimeoutError(f"an append to {outcome.table!r}, whose columns keep changing", deadline.seconds)
+        state = None
 
 
 def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
@@ -97,12 +123,13 @@ def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:
 def _is_blind(prepared: Prepared, draft: Draft) -> bool:
     """Whether nothing that the winners wrote can stand in the way: an append, while the table's rules stay the same.
 
-    Such a retry waits for the lock and stands on whatever the head is then, so that it is not lost again.
+    If it may be tried again, it waits for the lock and stands on whatever the head is then, so that no race is lost.
     """
     return (
         prepared.reads == Reads()
         and not prepared.apps
         and not prepared.changes_metadata
+        and draft.only_adds
         and draft.inherited == Inherited()
         and not draft.imported
     )

@@ -103,9 +103,15 @@ class States:
         self._guard = threading.Lock()
         self._states: OrderedDict[tuple[int, int], TableState] = OrderedDict()
         self._latest: dict[int, TableState] = {}
+        self.names: dict[int, str] = {}
+        """What tables were called when they were last seen."""
 
     def known(self, table_id: int, version: int) -> TableState | None:
         return self._states.get((table_id, version))
+
+    def latest(self, table_id: int) -> TableState | None:
+        """The latest that was seen, which may be of the past."""
+        return self._latest.get(table_id)
 
     def put(self, state: TableState) -> TableState:
         with self._guard:

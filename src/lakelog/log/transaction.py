@@ -12,9 +12,9 @@ from lakelog.actions import Action
 from lakelog.catalog.base import Transaction
 from lakelog.catalog.locks import Deadline
 from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError
-from lakelog.log.commit import Conflict
 from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
+from lakelog.log.outcomes import Conflict
 from lakelog.telemetry import CommitRecord
 
 if TYPE_CHECKING:

@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakelog.log.commit import CommitResult, Conflict
 from lakelog.log.draft import Description, Draft, Input
 from lakelog.log.files import RowGroup
+from lakelog.log.outcomes import CommitResult, Conflict
+from lakelog.log.retry import append
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
 
 
 class SqlTxnLogWriter:
-    """Commits actions as exactly the version that the caller names. Never retries."""
+    """Commits actions as exactly the version that the caller names, or added files as the next one."""
 
     def __init__(self, lake: "Lake") -> None:
         self._committer = lake.committer
@@ -36,14 +37,40 @@ class SqlTxnLogWriter:
         Raises ``ValidationError`` for wrong input, ``VersionConflict`` if another commit came first,
         ``LakelogTimeoutError``, ``DatabaseError``, and ``CommitOutcomeUnknown`` if the database was lost in COMMIT.
         """
-        description = Description(
-            operation=operation,
-            operation_parameters={} if operation_parameters is None else operation_parameters,
-            committer=committer,
-            extra={} if extra is None else extra,
-        )
+        description = _described(operation, operation_parameters, committer, extra)
         expected = version if isinstance(version, bool) or not isinstance(version, int) else version - 1
         outcome = self._committer.commit([Draft(table_id, expected, actions, description, row_groups)])
         if isinstance(outcome, Conflict):
             raise outcome.error()
         return outcome[0]
+
+    def append(
+        self,
+        table_id: int,
+        actions: Sequence[Input],
+        *,
+        operation: str = "WRITE",
+        operation_parameters: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+        row_groups: Sequence[RowGroup] | Any = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> CommitResult:
+        """Adds files as the table's next version, whichever that is then.
+
+        For many writers on one table: each waits for its lock, in order, and none loses a race. ``actions`` add files,
+        and may say how far an application has come (``Txn``), which is compared with what is there, under the lock.
+        Raises as ``commit`` does, but for ``VersionConflict``.
+        """
+        description = _described(operation, operation_parameters, committer, extra)
+        return append(self._committer, table_id, lambda head: Draft(table_id, head, actions, description, row_groups))
+
+
+def _described(
+    operation: str, parameters: Mapping[str, Any] | None, committer: str | None, extra: Mapping[str, Any] | None
+) -> Description:
+    return Description(
+        operation=operation,
+        operation_parameters={} if parameters is None else parameters,
+        committer=committer,
+        extra={} if extra is None else extra,
+    )

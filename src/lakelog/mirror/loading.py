@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lakelog.actions import AddFile, CommitInfo, RemoveFile
 from lakelog.catalog.base import Transaction
 from lakelog.errors import DeltaLogError, ValidationError
-from lakelog.log.commit import LOOKED_UP, Conflict
+from lakelog.log.commit import LOOKED_UP
 from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.outcomes import Conflict
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
 from lakelog.mirror.delta_log import LogListing, read_commit

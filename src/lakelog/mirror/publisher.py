@@ -17,7 +17,8 @@ from typing import Any
 
 from lakelog.catalog.base import Session
 from lakelog.errors import DatasetNotFoundError, LakelogError, LakelogTimeoutError, ReadOnlyError
-from lakelog.log.commit import Committed, Committer
+from lakelog.log.commit import Committer
+from lakelog.log.outcomes import Committed
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
 from lakelog.mirror.checkpoints import Checkpoints
@@ -91,9 +92,7 @@ class Mirror:
                 self._try_look_ahead(place, head)
         # A disk is asked before every commit, an object store only before the first.
         elif self._may_be_ahead(place, expected):
-            head = self._head(table_id)
-            if expected in (None, head.version):
-                self._try_look_ahead(place, head)
+            self._try_look_ahead(place, self._head(table_id))
         if self._entry(place).state == BEHIND:
             # Perhaps somebody has decided.
             place, _ = self._look(table_id)

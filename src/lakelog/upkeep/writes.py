@@ -1,13 +1,14 @@
 """Writes in flight. Each says which directory is its own before its first file, so that no vacuum touches it.
 
-A write that ended takes its row back. One that died leaves it, until its lease is over.
+A write that ended takes its row back. One that died leaves it, until its lease is over. One that lasts longer than its
+lease must not commit: a vacuum may have deleted its files.
 """
 
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lakelog.catalog.base import OutcomeUnknown, Session, now_ms
+from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Session, now_ms
 from lakelog.catalog.queries import Queries
 from lakelog.errors import DatabaseError, LakelogError
 from lakelog.log.commit import Committer
@@ -35,26 +36,63 @@ class WriteInFlight:
         return self.expires_at <= moment(now)
 
 
-def register_write(committer: Committer, location: str, directory: str, lease: timedelta = LEASE) -> None:
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """For how long a write's directory is safe from a vacuum, in milliseconds since 1970."""
+
+    directory: str
+    begins_at: int
+    expires_at: int
+
+
+def register_write(committer: Committer, location: str, directory: str, lease: timedelta = LEASE) -> Lease:
     """Says that a write is about to make files in a directory of its own. Waits for the catalog up to the timeout."""
-    now = now_ms()
-    catalog = committer.catalog
+    found = _lease(directory, lease)
     values = {
         "directory": directory,
         "location": location,
-        "started_at": now,
-        "expires_at": now + lease // timedelta(milliseconds=1),
+        "started_at": found.begins_at,
+        "expires_at": found.expires_at,
     }
-    transaction = catalog.begin((), directory, committer.timeout)
+    _durably(committer, "register_write", values)
+    return found
+
+
+def renew_write(committer: Committer, lease: Lease) -> Lease:
+    """Says that a write is still under way, before it commits. In the first half of its lease nobody has to know.
+
+    Raises ``LakelogError`` if the lease is over.
+    """
+    found = _lease(lease.directory, LEASE)
+    if found.begins_at < (lease.begins_at + lease.expires_at) // 2:
+        return lease
+    values = {"directory": lease.directory, "now": found.begins_at, "expires_at": found.expires_at}
+    if not _durably(committer, "renew_write", values):
+        raise LakelogError(
+            f"the write to {lease.directory} has outlived its lease, which ended at {moment(lease.expires_at)}, and a "
+            "vacuum may have deleted its files. Nothing was committed: write again, in smaller parts"
+        )
+    return found
+
+
+def _lease(directory: str, length: timedelta) -> Lease:
+    now = now_ms()
+    return Lease(directory, now, now + length // timedelta(milliseconds=1))
+
+
+def _durably(committer: Committer, query: str, values: Parameters) -> list[Row]:
+    catalog = committer.catalog
+    transaction = catalog.begin((), str(values["directory"]), committer.timeout)
     try:
-        transaction.execute(catalog.queries["register_write"], values)
+        rows = transaction.fetch(catalog.queries[query], values)
         transaction.commit()
     except OutcomeUnknown as lost:
         raise DatabaseError(
-            f"the database was lost while a write was registered: {lost}. Nothing was written"
+            f"the database was lost while a write was registered: {lost}. Nothing was committed"
         ) from lost
     finally:
         transaction.rollback()
+    return rows
 
 
 def end_write(committer: Committer, directory: str) -> None:

@@ -9,6 +9,12 @@ SELECT h.table_id, h.name, h.location, h.current_version, h.committed_at, h.meta
 FROM (SELECT tableoid, * FROM dl_tables
       WHERE table_id = $table_id AND current_version = coalesce($expected, current_version) FOR UPDATE) h
 
+-- name: line_up
+-- A lock that who appends to whatever the head is takes before the row's, since those who wait for a row are woken in no
+-- order, and one who waits for this one is next. It comes first of all locks, so that nobody waits in a circle.
+SELECT pg_advisory_xact_lock(hashtextextended(concat('append ', tableoid, '/', table_id), 0))
+FROM dl_tables WHERE table_id = $table_id
+
 -- name: begin
 -- READ COMMITTED, so that a writer that waited for the lock sees what was committed while it waited.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
@@ -20,6 +26,60 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit)
 
+-- name: guard_at_once
+-- The same for a commit in one round trip, with the lock at which those line up who append to whatever the head is. Its
+-- transaction is never idle, so if its client freezes while it sends, only the limit of newer servers ends it.
+SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
+       set_config(CASE WHEN CAST(current_setting('server_version_num') AS integer) < 170000
+                  THEN 'idle_in_transaction_session_timeout' ELSE 'transaction_timeout' END, $statement, true),
+       set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
+       pg_advisory_xact_lock($commit),
+       CASE WHEN $anywhere
+       THEN pg_advisory_xact_lock(hashtextextended(concat('append ', tableoid, '/', table_id), 0)) END
+FROM dl_tables WHERE table_id = $table_id
+
+-- name: make_void
+-- Keeps a commit from coming any more. The lock of its id is held.
+INSERT INTO dl_void_commits (commit_id, voided_at) VALUES ($commit_id, $voided_at) ON CONFLICT DO NOTHING
+
+-- name: not_durable
+SELECT set_config('synchronous_commit', 'off', true)
+
+-- name: forget_void
+DELETE FROM dl_void_commits WHERE voided_at < $before
+
+-- name: commit_at_once
+-- A small commit in one statement: the head with its locks, as lock_head takes them, then the version and its rows, if
+-- the head is one that the commit can stand on and none of the paths is live. Whoever waited for the row sees its new
+-- head, but the paths as they were before, so a head that is not the one of the statement's own view is left alone. A
+-- commit that comes after somebody has looked for it in vain comes too late.
+WITH head AS MATERIALIZED (
+  SELECT h.*, pg_advisory_xact_lock(hashtextextended(concat(h.tableoid, '/', h.table_id), 0))
+  FROM (SELECT tableoid, table_id, name, location, current_version, committed_at FROM dl_tables
+        WHERE table_id = $table_id AND current_version >= $expected AND ($anywhere OR current_version = $expected)
+          AND metadata_version = $metadata_version AND protocol_version = $protocol_version AND dropped_at IS NULL
+          AND NOT EXISTS (SELECT 1 FROM dl_void_commits WHERE commit_id = $commit_id)
+        FOR UPDATE) h
+), next AS MATERIALIZED (
+  SELECT table_id, name, location, current_version + 1 AS version,
+         greatest(committed_at + 1, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)) AS committed_at
+  FROM head
+  WHERE current_version = (SELECT current_version FROM dl_tables WHERE table_id = $table_id)
+    AND NOT EXISTS (
+      SELECT 1 FROM (
+        SELECT path, hashtextextended(path, 0) AS high, hashtextextended(path, 1) AS low
+        FROM unnest(CAST($paths AS text[])) AS p (path) OFFSET 0) AS p
+      CROSS JOIN LATERAL (
+        SELECT 1 FROM dl_add_files f
+        WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path = p.path
+          AND hashtextextended(f.path, 0) = p.high AND hashtextextended(f.path, 1) = p.low
+        OFFSET 0) f)
+), {inserts}
+UPDATE dl_tables t SET current_version = next.version, committed_at = next.committed_at
+FROM next WHERE t.table_id = next.table_id
+RETURNING next.version, next.committed_at, next.name, next.location,
+          CAST(extract(epoch FROM clock_timestamp() - transaction_timestamp()) AS double precision)
+
 -- name: note_limits
 -- Limits for this transaction only, which need not be durable.
 SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
@@ -30,21 +90,26 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
 LOCK TABLE dl_tables IN SHARE UPDATE EXCLUSIVE MODE
 
 -- name: live_path
--- The live row of the one path that a commit touches.
-SELECT path, version, ordinal, deletion_vector, schema_version FROM dl_add_files
-WHERE table_id = $table_id AND path = $path AND removed_version IS NULL
-  AND hashtextextended(path, 0) = hashtextextended($path, 0)
-  AND hashtextextended(path, 1) = hashtextextended($path, 1)
+-- The live row of the one path that a commit touches. The hashes are computed first: as a part of the search they make
+-- it look dearer to the planner than all rows of a table that is young, and a prepared plan stays when it grows.
+SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version
+FROM (SELECT hashtextextended($path, 0) AS high, hashtextextended($path, 1) AS low OFFSET 0) AS p CROSS JOIN LATERAL (
+  SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version FROM dl_add_files f
+  WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path = $path
+    AND hashtextextended(f.path, 0) = p.high AND hashtextextended(f.path, 1) = p.low
+  OFFSET 0) f
 
 -- name: live_paths
 -- The live rows of the paths that a commit touches. OFFSET 0 here and below keeps the planner from joining the other
 -- way round where it has no statistics yet: one index search for each outer row, whatever it believes.
 SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version
-FROM unnest(CAST($paths AS text[])) AS p (path) CROSS JOIN LATERAL (
+FROM (
+  SELECT path, hashtextextended(path, 0) AS high, hashtextextended(path, 1) AS low
+  FROM unnest(CAST($paths AS text[])) AS p (path) OFFSET 0) AS p
+CROSS JOIN LATERAL (
   SELECT f.path, f.version, f.ordinal, f.deletion_vector, f.schema_version FROM dl_add_files f
   WHERE f.table_id = $table_id AND f.removed_version IS NULL AND f.path = p.path
-    AND hashtextextended(f.path, 0) = hashtextextended(p.path, 0)
-    AND hashtextextended(f.path, 1) = hashtextextended(p.path, 1)
+    AND hashtextextended(f.path, 0) = p.high AND hashtextextended(f.path, 1) = p.low
   OFFSET 0) f
 
 -- name: close_removed

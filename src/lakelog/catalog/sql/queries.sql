@@ -79,7 +79,7 @@ WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal AND rem
 
 -- name: commit_by_id
 -- Where a commit stands: one row for each table that it touched.
-SELECT v.table_id, t.name, v.version, v.committed_at
+SELECT v.table_id, t.name, v.version, v.committed_at, t.location
 FROM dl_table_versions v JOIN dl_tables t ON t.table_id = v.table_id
 WHERE v.commit_id = $commit_id ORDER BY v.table_id
 

@@ -172,6 +172,12 @@ CREATE TABLE dl_retention (
     shared          boolean NOT NULL DEFAULT false
 );
 
+-- A commit that must not come any more: its answer was lost, and when it was looked for, it was not there.
+CREATE TABLE dl_void_commits (
+    commit_id  uuid PRIMARY KEY,
+    voided_at  bigint NOT NULL
+);
+
 -- An Arrow schema, as an IPC schema message. introduced_by is the commit's version.
 CREATE TABLE schema_versions (
     table_id       bigint NOT NULL REFERENCES dl_tables,

@@ -170,6 +170,12 @@ CREATE TABLE dl_retention (
     shared          INTEGER NOT NULL DEFAULT 0 CHECK (shared IN (0, 1))
 ) STRICT;
 
+-- A commit that must not come any more: its answer was lost, and when it was looked for, it was not there.
+CREATE TABLE dl_void_commits (
+    commit_id  TEXT PRIMARY KEY,
+    voided_at  INTEGER NOT NULL
+) STRICT;
+
 -- An Arrow schema, as an IPC schema message. introduced_by is the commit's version.
 CREATE TABLE schema_versions (
     table_id       INTEGER NOT NULL REFERENCES dl_tables,

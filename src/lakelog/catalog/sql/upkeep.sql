@@ -2,7 +2,11 @@
 
 -- name: register_write
 INSERT INTO dl_writes (directory, location, started_at, expires_at)
-VALUES ($directory, $location, $started_at, $expires_at)
+VALUES ($directory, $location, $started_at, $expires_at) RETURNING directory
+
+-- name: renew_write
+-- Only while the lease lasts: after that a vacuum may have begun to delete the files.
+UPDATE dl_writes SET expires_at = $expires_at WHERE directory = $directory AND expires_at > $now RETURNING directory
 
 -- name: end_write
 DELETE FROM dl_writes WHERE directory = $directory RETURNING directory
@@ -95,8 +99,9 @@ SELECT count(*), min(version), max(version), max(committed_at) FROM dl_table_ver
 WHERE table_id = $table_id AND version <= $version
 
 -- name: check_later
--- Versions above the head.
-SELECT version FROM dl_table_versions WHERE table_id = $table_id AND version > $version ORDER BY version
+-- Versions above the head, which is asked for in the same statement, so that no commit that comes meanwhile is one.
+SELECT v.version FROM dl_table_versions v JOIN dl_tables t ON t.table_id = v.table_id
+WHERE v.table_id = $table_id AND v.version > t.current_version ORDER BY v.version
 
 -- name: check_times
 -- Versions that were not committed after the one before them.
@@ -152,6 +157,31 @@ WHERE f.table_id = $table_id AND f.version <= $version AND f.row_count <> g.row_
 SELECT version, ordinal, path, row_count, stats, partition_values FROM dl_add_files
 WHERE table_id = $table_id AND version <= $version
 
+-- name: check_some_file_texts
+-- The same of the files that some versions added.
+SELECT version, ordinal, path, row_count, stats, partition_values FROM dl_add_files
+WHERE table_id = $table_id AND version >= $first AND version <= $last
+
+-- name: check_file_counts
+-- How many files each version added.
+SELECT version, count(*) FROM dl_add_files WHERE table_id = $table_id AND version <= $version
+GROUP BY version ORDER BY version
+
+-- name: check_metadata
+-- The versions that changed the metadata.
+SELECT version FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDER BY version
+
+-- name: check_bounds
+-- What searches read of the files that some versions added.
+SELECT version, ordinal, column_name, span, min_num, min_text, max_num, max_text, null_count FROM column_stats
+WHERE table_id = $table_id AND version >= $first AND version <= $last
+
+-- name: check_file
+SELECT 1 FROM dl_add_files WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal
+
+-- name: forget_bounds
+DELETE FROM column_stats WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal
+
 -- name: check_partitions
 SELECT version, ordinal, key, value FROM partitions WHERE table_id = $table_id AND version <= $version
 
@@ -180,5 +210,13 @@ WHERE app_version <= before ORDER BY version, app_id
 
 -- name: check_places
 -- The files that versions from one on need, with the range of versions that each is live in.
-SELECT path, size, row_count, deletion_vector, schema_version, version, removed_version FROM dl_add_files
+SELECT path, size, row_count, deletion_vector, schema_version, version, ordinal, removed_version FROM dl_add_files
 WHERE table_id = $table_id AND version <= $version AND (removed_version IS NULL OR removed_version > $first)
+
+-- name: check_cdc_places
+-- The change files of versions from one on.
+SELECT path, size, version FROM dl_cdc_files WHERE table_id = $table_id AND version >= $first AND version <= $version
+
+-- name: check_groups
+-- How many rows the row groups of files have, in order.
+SELECT version, ordinal, row_count FROM row_groups WHERE table_id = $table_id ORDER BY version, ordinal, row_group

@@ -1,0 +1,132 @@
+"""Statements that travel to PostgreSQL in one piece, below psycopg's cursors.
+
+psycopg sends each statement of a pipeline as soon as it is executed. The server begins with the first while the client
+still binds the second, holds locks meanwhile, and is woken up for each of them.
+"""
+
+import itertools
+import re
+import select
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import pq
+
+from lakelog.catalog.base import Parameters
+from lakelog.catalog.postgres_values import ready
+
+_PARAMETER = re.compile(r"%\((\w+)\)s|%%")
+_CANCELLED = 1.0
+"""Seconds for telling the server that nobody waits any more."""
+
+_numbers = itertools.count()
+
+Named = dict[bytes, bytes]
+"""The names of statements that a session has prepared, by their texts."""
+
+
+def send(connection: Any, statements: Sequence[tuple[str, Parameters]], named: Named | None) -> list[Any]:
+    """The results of a transaction's statements in psycopg's notation, BEGIN first, in order, if none of them fails.
+
+    Each is prepared at its first use, and kept in ``named``; none is where that is None. Raises psycopg's errors, of
+    which those that ``error_from_result`` makes are the server's own words.
+    """
+    try:
+        return _sent(connection, statements, named)
+    except pg.InvalidSqlStatementName:
+        if not named:
+            raise
+        # Whoever has the session besides may let go of all that is prepared there: psycopg does so after a rollback.
+        named.clear()
+        connection.execute("ROLLBACK")
+        return _sent(connection, statements, named)
+
+
+def _sent(connection: Any, statements: Sequence[tuple[str, Parameters]], named: Named | None) -> list[Any]:
+    bound = [(text, _bound(parameters, names)) for (text, names), parameters in map(_numbered, statements)]
+    pgconn = connection.pgconn
+    try:
+        pgconn.enter_pipeline_mode()
+        asked = [step for text, values in bound for step in _queue(pgconn, text, values, named)]
+        pgconn.pipeline_sync()
+        while pgconn.flush():
+            ready(pgconn.socket, select.POLLOUT, None)
+        found, refusal = _received(pgconn)
+        for (text, name), result in zip(asked, found, strict=False):
+            if name is not None and named is not None and result.status == pq.ExecStatus.COMMAND_OK:
+                named[text] = name
+        if pgconn.status == pq.ConnStatus.OK:
+            pgconn.exit_pipeline_mode()
+    except BaseException as error:
+        if not isinstance(error, psycopg.Error):
+            # Somebody does not want to wait any longer, and the server may still do.
+            with suppress(Exception):
+                connection.cancel_safe(timeout=_CANCELLED)
+        # What is on its way cannot be told from the answers to what comes next.
+        with suppress(psycopg.Error):
+            connection.close()
+        raise
+    if refusal is not None:
+        raise pg.error_from_result(refusal)
+    return [result for (_, name), result in zip(asked, found, strict=True) if name is None]
+
+
+def _queue(
+    pgconn: Any, text: bytes, values: Sequence[bytes | None], named: Named | None
+) -> list[tuple[bytes, bytes | None]]:
+    """What the server is asked for: to prepare a statement, under a name, and to execute it."""
+    if named is None:
+        pgconn.send_query_params(text, values)
+        return [(text, None)]
+    name = named.get(text)
+    if name is not None:
+        pgconn.send_query_prepared(name, values)
+        return [(text, None)]
+    name = b"lakelog_%d" % next(_numbers)
+    pgconn.send_prepare(name, text)
+    pgconn.send_query_prepared(name, values)
+    return [(text, name), (text, None)]
+
+
+def _received(pgconn: Any) -> tuple[list[Any], Any]:
+    """All results up to the end of the piece, or of the connection, and the first that is an error."""
+    found: list[Any] = []
+    error = None
+    while True:
+        while pgconn.is_busy():
+            ready(pgconn.socket, select.POLLIN, None)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            continue
+        if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            return found, error
+        found.append(result)
+        if error is None and result.status == pq.ExecStatus.FATAL_ERROR:
+            error = result
+        if pgconn.status == pq.ConnStatus.BAD:
+            return found, error
+
+
+def _numbered(statement: tuple[str, Parameters]) -> tuple[tuple[bytes, tuple[str, ...]], Parameters]:
+    text, parameters = statement
+    return _by_number(text), parameters
+
+
+@lru_cache(1024)
+def _by_number(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with the server's own placeholders, and the names in the order of their numbers."""
+    names: dict[str, int] = {}
+
+    def placed(match: re.Match[str]) -> str:
+        return "%" if match[1] is None else f"${names.setdefault(match[1], len(names) + 1)}"
+
+    return _PARAMETER.sub(placed, statement).encode(), tuple(names)
+
+
+def _bound(parameters: Parameters, names: Sequence[str]) -> list[bytes | None]:
+    return [None if (value := parameters[name]) is None else str(value).encode() for name in names]
