@@ -238,12 +238,12 @@ def check(
     name: Name,
     catalog: Catalog = None,
     root: Root = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read the footers of all files.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Look at the sizes of files, and do not read them.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended safely.")] = False,
 ) -> None:
     """Look whether a dataset is as it must be; exit code 1 if it is not."""
     with _lake(catalog, root) as lake:
-        report = lake.check(name, repair, deep=deep)
+        report = lake.check(name, repair, deep=not quick)
     typer.echo(
         f"{report.dataset}: versions {report.first_version} to {report.version}, {report.files:,} files, "
         f"{len(report.findings):,} findings"

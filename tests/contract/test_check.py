@@ -1,15 +1,19 @@
 """The check of a dataset: it finds what is broken, says which versions that concerns, and mends only what is safe."""
 
+import uuid
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakelog import Dataset, Lake, RowGroup, ValidationError
-from lakelog.actions import AddFile, RemoveFile
+from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
+from lakelog.log.deletion_vectors import VectorFile
 from lakelog.upkeep.check_catalog import catalog_findings
 from lakelog.upkeep.findings import CheckReport
 from lakelog.upkeep.writes import register_write
@@ -53,6 +57,11 @@ BROKEN = {
     "a gap": ("DELETE FROM dl_table_versions WHERE version = 1", 1, "expected 4 versions, found 3"),
     "no head": ("DELETE FROM dl_table_versions WHERE version = 3", 1, "expected versions up to 3, found 2"),
     "time": ("UPDATE dl_table_versions SET committed_at = 1 WHERE version = 2", 1, "not committed after"),
+    "ahead": (
+        f"INSERT INTO dl_table_versions VALUES (1, 5, 9, '{uuid.UUID(int=1)}', NULL, 'WRITE', '{{}}', NULL)",
+        1,
+        "is in the log, and the head is 3",
+    ),
     "row group": ("INSERT INTO row_groups VALUES (1, 1, 7, 0, 5, NULL, NULL)", 2, "file 1-7, which does not exist"),
     "index": (
         "UPDATE dl_add_files SET removed_version = NULL WHERE version = 1",
@@ -89,7 +98,7 @@ def test_what_is_broken_in_the_catalog_is_found(lake: Lake, broken: str) -> None
     for table in ("dl_table_versions", "row_groups", "dl_add_files", "dl_remove_files", "partitions", "dl_tables"):
         statement = statement.replace(f" {table} ", f" {qualified(lake, table)} ")
     execute(lake, statement.replace(" dl_txn_actions ", f" {qualified(lake, 'dl_txn_actions')} "))
-    report = lake.check("events")
+    report = lake.check("events", deep=False)
     found = [each for each in report.findings if message in each.message]
     assert [each.invariant for each in found] == [invariant], messages(report)
     assert not report.is_sound
@@ -108,6 +117,112 @@ def test_the_index_of_removed_files_is_mended(lake: Lake) -> None:
     assert ids(events) == [2, 10]
     assert lake.check("events").findings == ()
     check_invariants(lake)
+
+
+WRONG_BOUNDS = {
+    "another minimum": "UPDATE column_stats SET min_num = 5, max_num = 9, span = 16 WHERE version = 3",
+    "another maximum": "UPDATE column_stats SET max_num = min_num, span = 0 WHERE version = 3",
+    "no values": "UPDATE column_stats SET span = -1 WHERE version = 3",
+    "another class": "UPDATE column_stats SET span = 0 WHERE version = 3",
+    "nulls": "UPDATE column_stats SET null_count = 7 WHERE version = 3",
+    "gone": "DELETE FROM column_stats WHERE version = 3",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_BOUNDS)
+def test_bounds_that_would_lose_rows_are_found_and_mended(lake: Lake, wrong: str) -> None:
+    events = lake.create_dataset("events", SCHEMA, mirror=False)
+    for numbers in ([1, 4], [5, 7], [2, 100]):
+        added = new_file(events, f"{numbers[0]}.parquet", *numbers)
+        commit(lake, events, replace(added, stats=stats(2, id=(numbers[0], numbers[1]))))
+    assert lake.check("events").findings == ()
+    before = rows(lake, "column_stats")
+    execute(lake, WRONG_BOUNDS[wrong].replace("column_stats", qualified(lake, "column_stats")))
+    (finding,) = lake.check("events").findings
+    assert (finding.invariant, finding.versions) == (9, (3, 3))
+    assert "what searches read of 2.parquet is not what its statistics say: id" in finding.message
+    assert rows(lake, "column_stats") != before
+    assert lake.check("events", repair=True).is_sound
+    assert rows(lake, "column_stats") == before
+    assert lake.check("events").findings == ()
+
+
+def test_a_lost_change_file_is_reported(lake: Lake) -> None:
+    events = rewritten(lake)
+    commit(lake, events, CdcFile(path="_change_data/lost.parquet", size=3, partition_values={}))
+    (finding,) = lake.check("events", deep=False).findings
+    assert (finding.invariant, finding.versions) == (3, (4, 4))
+    assert "lost.parquet, of the change feed: the file does not exist" in finding.message
+
+
+@pytest.mark.parametrize("broken", ["bitmap", "torn", "gone"])
+def test_a_deletion_vector_that_cannot_be_applied_is_reported(lake: Lake, broken: str) -> None:
+    events = lake.create_dataset("events", SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    added = new_file(events, "a.parquet", 1, 2, 3)
+    found = VectorFile.of("", [np.array([0, 2])])
+    vector = found.vectors[0]
+    content = bytearray(found.content)
+    if broken == "bitmap":
+        content[-6] ^= 1
+    if broken != "gone":
+        Path(events.location, found.path.lstrip("/")).write_bytes(content[:-9] if broken == "torn" else content)
+    commit(lake, events, replace(added, stats=stats(3), deletion_vector=vector))
+    shallow, deep = (lake.check("events", deep=deep).findings for deep in (False, True))
+    assert [each.invariant for each in deep] == [3]
+    assert len(shallow) == (broken == "gone")
+    assert "deletion vector" in deep[0].message
+
+
+def test_row_groups_are_compared_with_the_footer(lake: Lake) -> None:
+    events = lake.create_dataset("events", SCHEMA)
+    added = new_file(events, "a.parquet", 1, 2, 3)
+    groups = [RowGroup(path=added.path, row_group=number, row_count=count) for number, count in enumerate((1, 2))]
+    commit(lake, events, replace(added, stats=stats(3)), row_groups=groups)
+    (finding,) = lake.check("events").findings
+    assert "expected row groups of [1, 2] rows, found [3]" in finding.message
+
+
+class TestCheckpoints:
+    @staticmethod
+    def checkpointed(lake: Lake) -> tuple[Dataset, Path, Path]:
+        events = lake.create_dataset("events", SCHEMA, properties={"delta.checkpointInterval": "2"})
+        for number in (1, 2):
+            commit(lake, events, new_file(events, f"{number}.parquet", number))
+        commit(lake, events, RemoveFile(path="1.parquet"))
+        commit(lake, events, Txn(app_id="a", version=7))
+        lake.mirror.checkpoint(events.id, 3)
+        log = Path(events.location, "_delta_log")
+        newest = max(log.glob("*.checkpoint.parquet"))
+        assert lake.check("events").findings == ()
+        return events, newest, log / "_last_checkpoint"
+
+    @pytest.mark.parametrize("broken", ["garbage", "empty", "another table's"])
+    def test_one_that_misleads_readers_is_written_again(self, lake: Lake, broken: str) -> None:
+        _, newest, _ = self.checkpointed(lake)
+        content = newest.read_bytes()
+        if broken == "another table's":
+            other = lake.create_dataset("other", SCHEMA, properties={"delta.checkpointInterval": "1"})
+            for number in (1, 2):
+                commit(lake, other, new_file(other, f"{number}.parquet", number))
+            lake.mirror.checkpoint(other.id, 2)
+            newest.write_bytes(max(Path(other.location, "_delta_log").glob("*.checkpoint.parquet")).read_bytes())
+        else:
+            newest.write_bytes(b"PAR1 nothing PAR1" if broken == "garbage" else b"")
+        found = lake.check("events", deep=False).findings
+        assert [each.invariant for each in found if newest.name in each.message] == [7], list(map(str, found))
+        assert lake.check("events", repair=True).is_sound
+        assert newest.read_bytes() == content
+        assert lake.check("events").findings == ()
+
+    @pytest.mark.parametrize("said", ["{", '{"version": 1}', "[]"])
+    def test_a_hint_that_misleads_readers_is_written_again(self, lake: Lake, said: str) -> None:
+        _, _, hint = self.checkpointed(lake)
+        content = hint.read_bytes()
+        hint.write_text(said)
+        (finding,) = lake.check("events", deep=False).findings
+        assert (finding.invariant, finding.mend) == (7, "write it again")
+        assert lake.check("events", repair=True).is_sound
+        assert (hint.read_bytes(), lake.check("events").findings) == (content, ())
 
 
 def test_a_missing_file_is_reported_with_its_versions_and_never_mended(lake: Lake) -> None:
@@ -137,8 +252,8 @@ def test_a_deep_check_reads_footers(lake: Lake) -> None:
         AddFile(path="type.parquet", size=wrong_type.stat().st_size, modification_time=0),
         AddFile(path="torn.parquet", size=torn.stat().st_size, modification_time=0),
     )
-    assert lake.check("events").findings == ()
-    report = lake.check("events", deep=True)
+    assert lake.check("events", deep=False).findings == ()
+    report = lake.check("events")
     assert sorted(each.invariant for each in report.findings) == [3, 4, 5]
     text = "".join(messages(report))
     assert "good.parquet: expected 7 rows, found 2" in text

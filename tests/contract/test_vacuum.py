@@ -18,7 +18,7 @@ from lakelog.log.deletion_vectors import FileVector
 from lakelog.log.restore import restore
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
-from lakelog.upkeep.writes import LEASE, end_write, register_write
+from lakelog.upkeep.writes import LEASE, end_write, register_write, renew_write
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import (
     SCHEMA,
@@ -211,6 +211,21 @@ def test_a_write_in_flight_is_not_harmed_until_its_lease_is_over(lake: Lake, mon
     assert at_once(events).orphans == 1
     assert not file.exists()
     assert rows(lake, "dl_writes") == []
+
+
+def test_a_lease_is_renewed_only_while_it_lasts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = rewritten(lake)
+    lease = register_write(lake.committer, events.location, WRITE)
+    assert renew_write(lake.committer, lease) == lease
+    move_clock(monkeypatch, LEASE * 0.75)
+    later = renew_write(lake.committer, lease)
+    assert [row["expires_at"] for row in rows(lake, "dl_writes")] == [later.expires_at]
+    assert later.expires_at > lease.expires_at
+    move_clock(monkeypatch, LEASE * 1.5)
+    assert renew_write(lake.committer, later).expires_at > later.expires_at
+    move_clock(monkeypatch, LEASE * 3)
+    with pytest.raises(LakelogError, match="has outlived its lease"):
+        renew_write(lake.committer, later)
 
 
 def test_a_write_that_ended_is_no_longer_registered(lake: Lake) -> None:

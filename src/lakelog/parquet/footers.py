@@ -5,6 +5,7 @@ A bound may be wider than the values, never narrower; where a footer leaves that
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,8 +25,12 @@ from lakelog.schema.mapping import children
 from lakelog.strict_json import encode_json
 
 _THREADS = 16
-_FILES_PER_THREAD = 64
+_FILES_AT_ONCE = 64
+_FAR = 4
+"""Files are far if to read some of them takes this many times longer than the processor needs for them."""
 _SHOWN = 20
+
+_Listed = tuple[int, str, int]
 
 FOOTERS = pa.schema(
     [
@@ -122,7 +127,7 @@ def harvest_of(files: Sequence[WrittenFile], footers: Any, data_change: bool) ->
 
 
 def read_footers(
-    listed: Sequence[tuple[int, str, int]],
+    listed: Sequence[_Listed],
     layouts: "Layouts",
     by: str,
     progress: Callable[[int, int], None] | None = None,
@@ -131,15 +136,27 @@ def read_footers(
 
     ``progress`` is told how many of how many files were read.
     """
-    parts = [listed[start : start + _FILES_PER_THREAD] for start in range(0, len(listed), _FILES_PER_THREAD)]
-    places = Places()
-    read = []
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
-        for batch in pool.map(lambda part: _Reader(layouts, by, places).read(part), parts):
-            read.append(batch)
-            if progress is not None:
-                progress(min(len(read) * _FILES_PER_THREAD, len(listed)), len(listed))
+    places, read = Places(), []
+    for batch in _batches(listed, lambda part: _Reader(layouts, by, places).read(part)):
+        read.append(batch)
+        if progress is not None:
+            progress(min(len(read) * _FILES_AT_ONCE, len(listed)), len(listed))
     return pa.Table.from_batches(read, FOOTERS)
+
+
+def _batches(listed: Sequence[_Listed], read: Callable[[Sequence[_Listed]], Any]) -> Iterator[Any]:
+    """Reads files in order: by one thread while they are near, since more would wait for each other's turn with the
+    interpreter, and take twice as long; by many as soon as they are far."""
+    starts = range(0, len(listed), _FILES_AT_ONCE)
+    parts = iter([listed[start : start + _FILES_AT_ONCE] for start in starts])
+    are_far = any(_is_uri(place) and not place.startswith("file:") for _, place, _ in listed[:1])
+    while not are_far and (part := next(parts, None)):
+        began, worked = time.perf_counter(), time.thread_time()
+        batch = read(part)
+        are_far = time.perf_counter() - began > _FAR * (time.thread_time() - worked)
+        yield batch
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
+        yield from pool.map(read, parts)
 
 
 class Layouts:
@@ -228,7 +245,7 @@ class _Reader:
         self._columns: list[_Column | None] = []
         self._rows: list[tuple[Any, ...]] = []
 
-    def read(self, listed: Sequence[tuple[int, str, int]]) -> Any:
+    def read(self, listed: Sequence[_Listed]) -> Any:
         for number, place, size in listed:
             try:
                 self._read(number, place, size)

@@ -1,16 +1,18 @@
 """The check of a dataset: its rows in the catalog, its files, its mirror and its writes, and what can be mended safely.
 
 Nothing is locked: the head is read once, and rows that later commits bring are left out. What was lost is never
-guessed: only what follows from the log is mended, which is an index, files of the mirror, and leases that are over.
+guessed: only what follows from the log is mended, which is indexes, files of the mirror, and leases that are over.
 """
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown, now_ms
 from lakelog.errors import DatabaseError, ValidationError, Violation
 from lakelog.log.state import Head
+from lakelog.upkeep.check_bounds import WrongBounds, mend_bounds, wrong_bounds
 from lakelog.upkeep.check_catalog import catalog_findings
 from lakelog.upkeep.check_files import FileCheck
 from lakelog.upkeep.check_mirror import MirrorCheck
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 _TRIES = 3
 
 
-def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = False) -> CheckReport:
+def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = True) -> CheckReport:
     """See ``Lake.check``."""
     for option, value in (("repair", repair), ("deep", deep)):
         if not isinstance(value, bool):
@@ -41,7 +43,7 @@ def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = False) 
             files = FileCheck(session, queries, head, max(first, oldest), deep=deep)
     if files is not None:
         findings += limited(files.findings())
-    findings += limited(MirrorCheck(lake.committer, lake.mirror, head, first).findings(repair=repair))
+    findings += limited(MirrorCheck(lake.committer, lake.mirror, head, first).findings(repair=repair, deep=deep))
     findings += _writes(lake, head, repair=repair)
     return CheckReport(
         dataset=head.name,
@@ -54,15 +56,15 @@ def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = False) 
 
 
 def _rows(lake: "Lake", table_id: int, *, repair: bool) -> list[Finding]:
-    found, head = _looked(lake, table_id)
+    found, wrong, head = _looked(lake, table_id)
     if not repair or not any(finding.mend for finding in found):
         return found
-    _mend_removed(lake, head)
+    _mend(lake, head, wrong)
     left = set(_looked(lake, table_id)[0])
     return [replace(each, repaired=each.mend is not None and each not in left) for each in found]
 
 
-def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], Head]:
+def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], list[WrongBounds], Head]:
     """What is wrong with the rows. Looks again if versions expired meanwhile, of which it saw some and some not."""
     catalog = lake.committer.catalog
     first = {"table_id": table_id}
@@ -71,13 +73,14 @@ def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], Head]:
             before = session.fetch(catalog.queries["first_version"], first)
             head = lake.committer.head(session, table_id)
             found = catalog_findings(session, catalog.queries, head)
+            wrong = list(wrong_bounds(lake.committer, session, head))
             if session.fetch(catalog.queries["first_version"], first) == before:
                 break
-    return found, head
+    return [*found, *limited(each.finding() for each in wrong)], wrong, head
 
 
-def _mend_removed(lake: "Lake", head: Head) -> None:
-    """Makes the index of removed files what the log says, under the table's lock."""
+def _mend(lake: "Lake", head: Head, wrong: Sequence[WrongBounds]) -> None:
+    """Makes the index of removed files, and what searches read, what the log says, under the table's lock."""
     committer, queries = lake.committer, lake.committer.catalog.queries
     transaction = committer.catalog.begin([head.table_id], str(uuid.uuid4()), committer.timeout)
     try:
@@ -88,6 +91,7 @@ def _mend_removed(lake: "Lake", head: Head) -> None:
             if expected is None or expected > version:
                 file = {"table_id": head.table_id, "version": version, "ordinal": ordinal}
                 transaction.execute(queries["mend_removed"], {**file, "removed_version": expected})
+        mend_bounds(committer, transaction, head.table_id, wrong)
         transaction.commit()
     except OutcomeUnknown as lost:
         raise DatabaseError(

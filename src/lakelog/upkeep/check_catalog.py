@@ -63,6 +63,9 @@ class _Check:
         elif committed_at != head.committed_at:
             message = f"the head was committed at {head.committed_at}, its version at {committed_at}"
             yield Finding(invariant=1, message=message, versions=(last, last))
+        for (version,) in self._session.fetch(self._queries["check_later"], {"table_id": head.table_id}):
+            message = f"is in the log, and the head is {head.version}"
+            yield Finding(invariant=1, message=message, versions=(version, version))
         for (version,) in self._fetch("check_times"):
             message = "was not committed after the version before it"
             yield Finding(invariant=1, message=message, versions=(version, version))

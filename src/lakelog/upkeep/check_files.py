@@ -1,5 +1,6 @@
 """Whether the files of a table are there, whole, and what the catalog says of them."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelog.actions import DeletionVector
 from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
-from lakelog.errors import LakelogError, ValidationError
+from lakelog.errors import ConfigurationError, LakelogError, ValidationError
+from lakelog.log.deletion_vectors import FileVector
+from lakelog.log.places import Storage, root_uri
 from lakelog.log.state import Head
 from lakelog.parquet.schemas import FileSchema, file_schema, with_widenings
 from lakelog.schema import from_bytes
@@ -30,6 +34,7 @@ class _File(NamedTuple):
     deletion_vector: str | None
     schema_version: int
     version: int
+    ordinal: int
     removed_version: int | None
 
 
@@ -39,12 +44,17 @@ class FileCheck:
     def __init__(self, session: Session, queries: Queries, head: Head, first: int, *, deep: bool) -> None:
         key = {"table_id": head.table_id, "version": head.version, "first": first}
         self._files = [_File(*row) for row in session.fetch(queries["check_places"], key)]
+        self._changes = session.fetch(queries["check_cdc_places"], key)
+        self._groups: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._head = head
         self._places = Places(head.location)
         self._deep = deep
         self._first = first
+        self._storage = Storage()
         self._schemas: dict[int, pa.Schema] = {}
         if deep:
+            for version, ordinal, rows in session.fetch(queries["check_groups"], {"table_id": head.table_id}):
+                self._groups[version, ordinal].append(rows)
             newest = {"table_id": head.table_id, "version": 1 << 30}
             rows = session.fetch(queries["schemas"], newest)
             self._schemas = {number: loosened(physical_schema(from_bytes(bytes(text)))) for number, text, _ in rows}
@@ -60,6 +70,11 @@ class FileCheck:
                 for invariant, message in problems:
                     versions = (max(file.version, self._first), last)
                     yield Finding(invariant=invariant, message=f"{file.path}: {message}", versions=versions)
+        for path, size, version in self._changes:
+            place = self._places.of(path)
+            if place is not None and (problem := _place_problem(Path(place), size)) is not None:
+                message = f"{path}, of the change feed: {problem}"
+                yield Finding(invariant=3, message=message, versions=(version, version))
 
     def _problems(self, file: _File) -> list[tuple[int, str]]:
         try:
@@ -72,18 +87,34 @@ class FileCheck:
         found = [] if place is None else self._data_problems(file, Path(place))
         if vector is not None and not Path(vector).is_file():
             found.append((3, f"the file of its deletion vector, {vector}, does not exist"))
+        elif file.deletion_vector is not None and self._deep:
+            found += self._vector_problems(file)
         return found
 
     def _data_problems(self, file: _File, place: Path) -> list[tuple[int, str]]:
-        try:
-            size = place.stat().st_size
-        except FileNotFoundError:
-            return [(3, "the file does not exist")]
-        except OSError as error:
-            return [(3, f"the file cannot be looked at: {error.strerror}")]
-        if size != file.size:
-            return [(3, f"expected {file.size} bytes, found {size}")]
+        if (problem := _place_problem(place, file.size)) is not None:
+            return [(3, problem)]
         return self._deep_problems(file, place) if self._deep else []
+
+    def _vector_problems(self, file: _File) -> list[tuple[int, str]]:
+        assert file.deletion_vector is not None
+        vector = FileVector(
+            file=file.path,
+            rows=file.row_count,
+            root=root_uri(self._head.location),
+            vector=DeletionVector.from_json(file.deletion_vector),
+        )
+        try:
+            vector.read(self._open)
+        except ConfigurationError:
+            raise
+        except LakelogError as error:
+            return [(3, str(error))]
+        return []
+
+    def _open(self, uri: str) -> Any:
+        system, path = self._storage.at(uri)
+        return system.open_input_file(path)
 
     def _deep_problems(self, file: _File, place: Path) -> list[tuple[int, str]]:
         try:
@@ -95,8 +126,22 @@ class FileCheck:
         found = []
         if file.row_count is not None and rows != file.row_count:
             found.append((4, f"expected {file.row_count} rows, found {rows}"))
+        groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        recorded = self._groups.get((file.version, file.ordinal), groups)
+        if recorded != groups:
+            found.append((4, f"expected row groups of {recorded} rows, found {groups}"))
         problem = _schema_problem(schema, str(place), self._schemas.get(file.schema_version))
         return found if problem is None else [*found, (5, problem)]
+
+
+def _place_problem(place: Path, expected: int) -> str | None:
+    try:
+        size = place.stat().st_size
+    except FileNotFoundError:
+        return "the file does not exist"
+    except OSError as error:
+        return f"the file cannot be looked at: {error.strerror}"
+    return None if size == expected else f"expected {expected} bytes, found {size}"
 
 
 def _schema_problem(parquet: Any, place: str, table: pa.Schema | None) -> str | None:

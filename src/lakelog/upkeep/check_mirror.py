@@ -13,6 +13,7 @@ from lakelog.mirror.names import commit_name, version_of
 from lakelog.mirror.publisher import Mirror, is_mirrored
 from lakelog.mirror.status import FAILING, PUBLISHED, Entry
 from lakelog.mirror.storage import log_store
+from lakelog.upkeep.check_checkpoints import CheckpointCheck
 from lakelog.upkeep.findings import Finding
 
 _BATCH = 100
@@ -29,7 +30,8 @@ class MirrorCheck:
         self._first = first
         self._store = log_store(head.location)
 
-    def findings(self, *, repair: bool) -> Iterator[Finding]:
+    def findings(self, *, repair: bool, deep: bool) -> Iterator[Finding]:
+        """Of all checkpoints if ``deep``, otherwise of the newest."""
         with self._committer.catalog.session() as session:
             metadata = self._committer.states.load(session, self._head.table_id, self._head.version).metadata
         if not is_mirrored(metadata):
@@ -39,8 +41,11 @@ class MirrorCheck:
             message = f"the mirror is {entry.state} at version {entry.published}: {entry.error}"
             yield Finding(invariant=7, message=f"{message}. See dataset.mirror, and its set_aside, or dataset.adopt")
             return
+        published = min(entry.published, self._head.version)
+        checkpoints = CheckpointCheck(self._committer, self._store, self._head, self._first, published)
         try:
             yield from self._file_findings(entry, repair=repair)
+            yield from checkpoints.findings(repair=repair, deep=deep)
         except OSError as error:
             yield Finding(invariant=7, message=f"{self._store.place} cannot be read: {error}")
 

@@ -198,7 +198,8 @@ class _Vacuum:
 
     def _delete_directories(self, listing: Listing, deleted: Mapping[str, _Reason], writes: frozenset[str]) -> int:
         """Deletes the directories that have become empty, and those that writes which died have left."""
-        emptied = {parent for place in deleted for parent in map(str, Path(place).parents)}
+        directories = {place.rpartition("/")[0] for place in deleted}
+        emptied = directories | {str(parent) for directory in directories for parent in Path(directory).parents}
         count = 0
         for directory, changed_at in reversed(listing.directories.items()):
             write = listing.write_of(directory)
@@ -234,7 +235,9 @@ def _delete_in(directory: str, places: list[str]) -> dict[str, str]:
     failures = {}
     for place in places:
         try:
-            Path(place).unlink(missing_ok=True)
+            os.unlink(place)  # noqa: PTH108 - for each file
+        except FileNotFoundError:
+            pass
         except OSError as error:
             failures[place] = error.strerror or str(error)
     return failures

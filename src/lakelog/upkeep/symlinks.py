@@ -1,0 +1,64 @@
+"""Lists of a table's files for engines that read Hive's ``SymlinkTextInputFormat``, and know no log."""
+
+import json
+import os
+import uuid
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakelog.errors import LakelogError, ValidationError, Violation
+from lakelog.log.places import uri_of
+from lakelog.parquet.hive import directory_of
+
+if TYPE_CHECKING:
+    from lakelog.dataset import Dataset
+
+MODE = "symlink_format_manifest"
+_DIRECTORY = f"_{MODE}"
+_LIST = "manifest"
+
+
+def generate(dataset: "Dataset", mode: str) -> None:
+    """Writes the lists of the head's files: one, or one for each partition, below the table's location.
+
+    Each takes the place of the one that was there in one step. They are not kept up to date.
+    """
+    if not isinstance(mode, str) or mode.lower() != MODE:
+        raise ValidationError("generate", [Violation("mode", f"expected {MODE!r}, got {mode!r}")])
+    if "://" in dataset.location:
+        raise LakelogError(f"lists of files can be written to local directories only so far, not to {dataset.location}")
+    snapshot = dataset.snapshot()
+    files = snapshot.files(columns=["path", "partition_values", "deletion_vector"])
+    if files.column("deletion_vector").null_count < files.num_rows:
+        message = "some files have deleted rows in them, which a reader of lists would see: optimize the table first"
+        raise ValidationError("generate", [Violation("deletion vectors", message)])
+    names = snapshot.state.metadata.partition_columns
+    lists: dict[str, list[str]] = {} if names else {"": []}
+    for path, text in zip(*(files.column(name).to_pylist() for name in ("path", "partition_values")), strict=True):
+        values = json.loads(text)
+        directory = directory_of({name: values.get(name) for name in names})
+        lists.setdefault(directory, []).append(unquote(uri_of(dataset.location, path).removeprefix("file://")))
+    root = Path(dataset.location, _DIRECTORY)
+    for directory, places in lists.items():
+        _put(root / directory, "".join(f"{place}\n" for place in sorted(places)))
+    _remove_others(root, {root / directory / _LIST for directory in lists})
+
+
+def _put(directory: Path, text: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    new = directory / f".{_LIST}-{uuid.uuid4().hex}"
+    new.write_text(text)
+    new.replace(directory / _LIST)
+
+
+def _remove_others(root: Path, lists: Collection[Path]) -> None:
+    """Removes the lists of partitions that are gone."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for name in names:
+            if Path(directory, name) not in lists:
+                Path(directory, name).unlink(missing_ok=True)
+        with suppress(OSError):  # It is not empty.
+            Path(directory).rmdir()
