@@ -5,8 +5,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import lakelog.mirror.checkpoints
@@ -20,6 +22,7 @@ from lakelog.log.evolution import MIRROR
 from tests.contract.mirror_files import actions, file_of, log_of, run_together, versions, wait_until
 from tests.contract.samples import add, commit, stats, table
 from tests.fixtures.lakes import Place, execute, qualified
+from tests.fixtures.vectors import inline
 from tests.invariants import check_invariants
 
 
@@ -336,6 +339,26 @@ class TestCheckpoints:
             commit(lake, dataset, add(f"{number}.parquet"))
             dataset.mirror()
         assert [file.name for file in log_of(dataset).glob("*.checkpoint.parquet")] == [f"{4:020}.checkpoint.parquet"]
+
+    def test_a_vector_that_was_replaced_is_remembered_as_long_as_a_file(self, lake: Lake) -> None:
+        """Else another engine's vacuum would take it from versions that it keeps."""
+        properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "1"}
+        dataset = table(lake, properties=properties)
+        file = add("a.parquet", stats=stats(9))
+        vectors = [inline([number]) for number in (1, 2)]
+        commit(lake, dataset, file)
+        commit(lake, dataset, RemoveFile(path="a.parquet"), replace(file, deletion_vector=vectors[0]))
+        commit(
+            lake,
+            dataset,
+            RemoveFile(path="a.parquet", deletion_vector=vectors[0]),
+            replace(file, deletion_vector=vectors[1]),
+        )
+        dataset.mirror()
+        newest = max(log_of(dataset).glob("*.checkpoint.parquet"))
+        removed = [row for row in pq.read_table(newest).column("remove").to_pylist() if row]
+        found = [row["deletionVector"] and row["deletionVector"]["pathOrInlineDv"] for row in removed]
+        assert (newest.name[:20], found) == (f"{3:020}", [None, vectors[0].path_or_inline_dv])
 
     def test_a_commit_does_not_wait_for_a_checkpoint(
         self, lake: Lake, events: Dataset, monkeypatch: pytest.MonkeyPatch

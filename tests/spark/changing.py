@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from lakelog import Dataset, Lake, read_dataset, write_dataset
 
 NAME = "events"
+BY_VECTORS = {"delta.enableDeletionVectors": "true"}
+"""The properties of a table whose rows are deleted by vectors instead of writing files again."""
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("k", pa.int32()), ("s", pa.string()), ("place", pa.struct([("x", pa.int32())]))]
 )
@@ -29,6 +31,7 @@ def make(lake: Lake, spark: SparkSession, *files: list[tuple[Any, ...]], **optio
     """A table with one file for each list of rows."""
     for rows in files:
         write_dataset(lake, NAME, spark.createDataFrame(table_of(rows)).coalesce(1), **options)
+        options.pop("properties", None)
     return lake.dataset(NAME)
 
 

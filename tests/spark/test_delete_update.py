@@ -12,11 +12,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakelog
-from lakelog import ConcurrencyError, Lake, SchemaMismatchError, ValidationError, VersionConflict, write_dataset
+from lakelog import (
+    ConcurrencyError,
+    Lake,
+    SchemaMismatchError,
+    ValidationError,
+    VersionConflict,
+    read_changes,
+    write_dataset,
+)
 from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.verbs import options
 from tests.invariants import check_invariants
-from tests.spark.changing import NAME, conditions, make, numbered, rows_of, table_of, tables, told_by_duckdb
+from tests.spark.changing import BY_VECTORS, NAME, conditions, make, numbered, rows_of, table_of, tables, told_by_duckdb
 
 MODEST = settings(
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -33,8 +41,8 @@ def files_on_disk(lake: Lake) -> int:
 
 class TestRows:
     @MODEST
-    @given(files=tables, condition=conditions(), partitioned=st.booleans())
-    @example(files=[[(None, None, None, None)], []], condition="NOT (id = 1)", partitioned=True)
+    @given(files=tables, condition=conditions(), partitioned=st.booleans(), by_vectors=st.booleans())
+    @example(files=[[(None, None, None, None)], []], condition="NOT (id = 1)", partitioned=True, by_vectors=True)
     def test_a_delete_leaves_the_rows_that_duckdb_leaves(
         self,
         spark: SparkSession,
@@ -42,9 +50,16 @@ class TestRows:
         files: list[list[tuple[Any, ...]]],
         condition: str,
         partitioned: bool,
+        by_vectors: bool,
     ) -> None:
         with lakelog.connect(f"sqlite:///{tmp_path_factory.mktemp('lake')}/{uuid.uuid4().hex}.db") as lake:
-            dataset = make(lake, spark, *files, partition_by=["k"] if partitioned else None)
+            dataset = make(
+                lake,
+                spark,
+                *files,
+                partition_by=["k"] if partitioned else None,
+                properties=BY_VECTORS if by_vectors else None,
+            )
             every = table_of([row for rows in files for row in rows])
             left = told_by_duckdb(f"DELETE FROM t WHERE {condition}", every)
             result = dataset.delete(condition)
@@ -57,6 +72,7 @@ class TestRows:
         files=tables,
         condition=conditions(),
         partitioned=st.booleans(),
+        by_vectors=st.booleans(),
         values=st.sampled_from(
             [
                 {"s": "'new'"},
@@ -73,10 +89,17 @@ class TestRows:
         files: list[list[tuple[Any, ...]]],
         condition: str,
         partitioned: bool,
+        by_vectors: bool,
         values: dict[str, str],
     ) -> None:
         with lakelog.connect(f"sqlite:///{tmp_path_factory.mktemp('lake')}/{uuid.uuid4().hex}.db") as lake:
-            dataset = make(lake, spark, *files, partition_by=["k"] if partitioned else None)
+            dataset = make(
+                lake,
+                spark,
+                *files,
+                partition_by=["k"] if partitioned else None,
+                properties=BY_VECTORS if by_vectors else None,
+            )
             every = table_of([row for rows in files for row in rows])
             said = ", ".join(
                 f"{column} = {value.replace('CONCAT(s, s)', 's || s')}" for column, value in values.items()
@@ -93,6 +116,16 @@ class TestRows:
         write_dataset(local, NAME, frame)
         local.dataset(NAME).update({"p.y.Z": "id * 10"})
         assert rows_of(local) == [(1, (1, (10,))), (2, (None, (20,)))]
+
+    def test_generated_columns_follow_where_a_change_feed_is_kept(self, local: Lake, spark: SparkSession) -> None:
+        schema = pa.schema([("id", pa.int64()), ("double", pa.int64())])
+        properties = {"delta.enableChangeDataFeed": "true"}
+        local.create_dataset(NAME, schema, properties=properties, generated={"double": "id * 2"})
+        write_dataset(local, NAME, spark.range(2).coalesce(1))
+        local.dataset(NAME).update({"id": "id + 5"}, "id = 1")
+        assert rows_of(local) == [(0, 0), (6, 12)]
+        told = read_changes(local, NAME, 2).select("id", "double", "_change_type").collect()
+        assert sorted(map(tuple, told)) == [(1, 2, "update_preimage"), (6, 12, "update_postimage")]
 
     def test_all_rows_can_be_updated_or_deleted(self, local: Lake, spark: SparkSession) -> None:
         dataset = make(local, spark, numbered(0, 5), numbered(5, 8))

@@ -26,7 +26,18 @@ from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.verbs import options
 from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
-from tests.spark.changing import NAME, comparisons, make, numbered, rows, rows_of, table_of, tables, told_by_duckdb
+from tests.spark.changing import (
+    BY_VECTORS,
+    NAME,
+    comparisons,
+    make,
+    numbered,
+    rows,
+    rows_of,
+    table_of,
+    tables,
+    told_by_duckdb,
+)
 
 MODEST = settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -84,6 +95,7 @@ def as_clauses(given: Clauses) -> list[Clause]:
     source=st.lists(rows, max_size=8, unique_by=lambda row: object() if row[0] is None else row[0]),
     given=clauses(),
     partitioned=st.booleans(),
+    by_vectors=st.booleans(),
 )
 def test_a_merge_gives_the_rows_that_duckdb_gives(
     spark: SparkSession,
@@ -92,9 +104,16 @@ def test_a_merge_gives_the_rows_that_duckdb_gives(
     source: list[tuple[Any, ...]],
     given: Clauses,
     partitioned: bool,
+    by_vectors: bool,
 ) -> None:
     with lakelog.connect(f"sqlite:///{tmp_path_factory.mktemp('lake')}/{uuid.uuid4().hex}.db") as lake:
-        dataset = make(lake, spark, *files, partition_by=["k"] if partitioned else None)
+        dataset = make(
+            lake,
+            spark,
+            *files,
+            partition_by=["k"] if partitioned else None,
+            properties=BY_VECTORS if by_vectors else None,
+        )
         every = table_of([row for each in files for row in each])
         told = told_by_duckdb(as_sql(given), every, table_of(source))
         frame = spark.createDataFrame(table_of(source)).alias("src")
@@ -221,6 +240,36 @@ class TestSchema:
         named.withSchemaEvolution().whenMatchedUpdate(set={"t.t2": "src.t2"}).execute()
         assert dataset.count("t2 = 'a'") == 1
         check_invariants(local)
+
+    @pytest.mark.parametrize("value", ["src.place", "CASE WHEN src.id > 0 THEN src.place END"])
+    def test_a_clause_that_takes_a_struct_of_the_source_takes_its_new_fields(
+        self, local: Lake, spark: SparkSession, value: str
+    ) -> None:
+        dataset = make(local, spark, numbered(0, 3))
+        place = "named_struct('x', 9, 'y', 'in') AS place"
+        source = spark.sql(f"SELECT 1L AS id, {place}, 5.5D AS score UNION ALL SELECT 7L, {place[:-9]}, 1D").alias(
+            "src"
+        )
+        merge = dataset.merge(source, "t.id = src.id", alias="t").withSchemaEvolution()
+        merge.whenMatchedUpdate(set={"t.place": value}).whenNotMatchedInsert(
+            values={"id": "src.id", "place": "src.place"}
+        ).execute()
+        assert dataset.schema().names == ["id", "k", "s", "place"]
+        assert rows_of(local, where="id IN (1, 2, 7)") == [
+            (1, 0, "s1", (9, "in")),
+            (2, 0, "s2", (2, None)),
+            (7, None, None, (9, "in")),
+        ]
+        check_invariants(local)
+
+    def test_what_a_clause_does_not_take_from_the_source_as_it_is_adds_no_fields(
+        self, local: Lake, spark: SparkSession
+    ) -> None:
+        dataset = make(local, spark, numbered(0, 3))
+        source = spark.sql("SELECT 1L AS id, named_struct('x', 9, 'y', 'in') AS place").alias("src")
+        merge = dataset.merge(source, "t.id = src.id", alias="t").withSchemaEvolution()
+        merge.whenMatchedUpdate(set={"place": "named_struct('x', src.place.x)"}).execute()
+        assert rows_of(local, where="id = 1") == [(1, 0, "s1", (9,))]
 
 
 class TestRefused:

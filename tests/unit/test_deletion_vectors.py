@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakelog import ConfigurationError, LakelogError
 from lakelog.actions import DeletionVector
-from lakelog.log.deletion_vectors import FileVector, live_rows, vectors_of
+from lakelog.log.deletion_vectors import FileVector, live_rows, loosened, vectors_of
 from tests.fixtures.vectors import bitmap, inline, stored, z85
 
 ROWS = {
@@ -223,3 +223,24 @@ def test_files_know_their_vectors_and_the_rows_that_these_leave() -> None:
     assert third is not None
     assert live_rows(files).to_pylist() == [3, 7, None]
     assert live_rows(files.slice(1, 1)).to_pylist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, '{"numRecords": 7, "tightBounds": false}'),
+        ('{"minValues":{"a":1}}', '{"numRecords": 7, "tightBounds": false}'),
+        (
+            '{"numRecords":7,"minValues":{"d":12345678901234567890.10}}',
+            '{"numRecords":7,"minValues":{"d":12345678901234567890.10},"tightBounds":false}',
+        ),
+        ('{"numRecords":7,"tightBounds":false}', '{"numRecords":7,"tightBounds":false}'),
+        ('{"tightBounds" : true,"numRecords":7,"x":1.10}', '{"tightBounds" : false,"numRecords":7,"x":1.10}'),
+        (
+            '{"numRecords":7,"tightBounds":true,"minValues":{"tightBounds":true}}',
+            '{"numRecords": 7, "tightBounds": false}',
+        ),
+    ],
+)
+def test_statistics_of_a_marked_file_say_that_bounds_are_not_tight(before: str | None, after: str) -> None:
+    assert loosened(before, 7) == after

@@ -6,9 +6,11 @@ not fit together is an error: a vector is applied as it was written, or nothing 
 
 import base64
 import json
+import re
 import uuid
 import zlib
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -33,6 +35,12 @@ _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _TO_B85 = bytes(_B85[_Z85.index(each)] if each in _Z85 else 0 for each in range(256))
 """The two alphabets write the same numbers; 0 is in neither of them."""
+_TO_Z85 = bytes.maketrans(_B85, _Z85)
+
+_TIGHT = re.compile(r'("tightBounds"\s*:\s*)true')
+
+PROPERTY = "delta.enableDeletionVectors"
+"""The table property by which rows are deleted by vectors instead of writing their files again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +128,59 @@ class FileVector:
         if len(bitmap) and bitmap.max() >= rows:
             raise ValueError(f"it deletes the row with index {bitmap.max()} of {rows}")
         return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorFile:
+    """A file with deletion vectors, as it is to be written below a table's location."""
+
+    path: str
+    content: bytes
+    vectors: Sequence[DeletionVector]
+
+    @classmethod
+    def of(cls, directory: str, deleted: "Sequence[NDArray[np.int64]]") -> "VectorFile":
+        """A new file in a directory, with a vector for each set of row indexes. Raises ``ConfigurationError``."""
+        name = uuid.uuid4()
+        content, vectors = bytearray([_FORMAT]), []
+        for rows in deleted:
+            bitmap = _bitmap()(array("Q", rows.astype(np.uint64).tobytes()))
+            bitmap.run_optimize()
+            data = _MAGIC.to_bytes(4, "little") + bitmap.serialize()
+            vectors.append(
+                DeletionVector(
+                    storage_type="u",
+                    path_or_inline_dv=directory + base64.b85encode(name.bytes).translate(_TO_Z85).decode(),
+                    offset=len(content),
+                    size_in_bytes=len(data),
+                    cardinality=len(rows),
+                )
+            )
+            content += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+        return cls(path=f"{directory}/deletion_vector_{name}.bin", content=bytes(content), vectors=vectors)
+
+
+def check_writable() -> None:
+    """Raises ``ConfigurationError`` if vectors cannot be written here."""
+    _bitmap()
+
+
+def loosened(stats: str | None, rows: int) -> str:
+    """Statistics of a file in which rows are deleted: bounds hold, and need not be values that are left.
+
+    The text of every number stays, since a number that was read and written again may be another one. Where that
+    cannot be, only the number of rows is left, all of which are counted.
+    """
+    said = json.loads(stats) if stats else {}
+    text = str(stats)
+    if "numRecords" in said:
+        if said.get("tightBounds") is False:
+            return text
+        if "tightBounds" not in said:
+            return f'{text.rstrip().removesuffix("}")},"tightBounds":false}}'
+        if said["tightBounds"] is True and len(_TIGHT.findall(text)) == 1:
+            return _TIGHT.sub(r"\1false", text)
+    return json.dumps({"numRecords": rows, "tightBounds": False})
 
 
 def vectors_of(files: pa.Table, root: str) -> list[FileVector | None]:

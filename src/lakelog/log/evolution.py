@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from lakelog.actions import Action, Metadata
 from lakelog.catalog.base import Row
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
+from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.reading import FileGroup
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot, moment

@@ -7,9 +7,10 @@ from typing import Any
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import RemoveFiles
+from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import (
     FEATURE_READER_VERSION,

@@ -15,6 +15,7 @@ from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
 from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles
 from lakelog.log.places import missing, root_uri, uri_of
+from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
@@ -132,9 +133,9 @@ def added_again(files: Any) -> Any:
     return added.set_column(place, "data_change", pa.repeat(True, added.num_rows))
 
 
-def row_groups_of(snapshot: Snapshot, files: Any) -> Any:
-    """The row groups of some files of a snapshot, as a commit adds them."""
-    groups = snapshot.row_groups()
+def row_groups_of(snapshot: Snapshot, files: Any, where: str | Predicate | None = None) -> Any:
+    """The row groups of some files of a snapshot, as a commit adds them; ``where`` is a predicate that keeps them."""
+    groups = snapshot.row_groups(where, whole_files=True)
     paths = files.select([*_KEY, "path"])
     return groups.join(paths, _KEY, join_type="inner").select(list(ROW_GROUP_COLUMNS))
 

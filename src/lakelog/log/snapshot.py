@@ -139,12 +139,21 @@ class Snapshot:
         with catalog.session() as session:
             return session.fetch(catalog.queries["schemas"], key)
 
-    def row_groups(self, where: str | Predicate | None = None, columns: Sequence[str] | None = None) -> Any:
-        """The row groups of the live files, without those that cannot hold a row that matches ``where``."""
+    def row_groups(
+        self,
+        where: str | Predicate | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        whole_files: bool = False,
+    ) -> Any:
+        """The row groups of the live files, without those that cannot hold a row that matches ``where``.
+
+        With ``whole_files`` all of a file that can.
+        """
         schema = _selected(ROW_GROUP_SCHEMA, columns)
         plan = self._plan(where)
         table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan)
-        if not isinstance(plan, Everything | Nothing) and table.num_rows:
+        if not whole_files and not isinstance(plan, Everything | Nothing) and table.num_rows:
             table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakelog.actions import DomainMetadata, Txn
+from lakelog.actions import DeletionVector, DomainMetadata, Txn
 from lakelog.catalog.base import Row, now_ms
 from lakelog.log.commit import Committer
 from lakelog.log.intervals import milliseconds_in
@@ -124,10 +123,18 @@ class Checkpoints:
 
 
 def _gone(removed: Any, files: Any) -> Any:
-    """The removed files that are not there again, each once."""
-    last = {path: place for place, path in enumerate(removed.column("path").to_pylist())}
-    once = removed.take(pa.array(sorted(last.values()), pa.int64()))
-    return once.filter(pc.invert(pc.is_in(once.column("path"), value_set=files.column("path").combine_chunks())))
+    """The removed files that are not there again, each once. One with another deletion vector is another one."""
+    last = {identity: place for place, identity in enumerate(_identities(removed))}
+    live = set(_identities(files))
+    return removed.take(pa.array(sorted(last[each] for each in last.keys() - live), pa.int64()))
+
+
+def _identities(files: Any) -> list[tuple[str, str | None]]:
+    paths, vectors = (files.column(name).to_pylist() for name in ("path", "deletion_vector"))
+    return [
+        (path, None if text is None else DeletionVector.from_json(text).unique_id)
+        for path, text in zip(paths, vectors, strict=True)
+    ]
 
 
 def retention(configuration: Mapping[str, str]) -> int:

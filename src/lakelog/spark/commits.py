@@ -12,22 +12,21 @@ from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.contents import Contents
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
-from lakelog.log.files import AddFiles, RemoveFiles
 from lakelog.log.new_table import definition
+from lakelog.log.outcomes import CommitResult
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.retry import Prepared
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.stage import Stage
 
 REMOVED = ["path", "partition_values", "size", "deletion_vector"]
 """What a commit says of a file that goes."""
@@ -143,20 +142,30 @@ def commit_new(
 ) -> WriteResult:
     """The table and its first rows, all of it in version 0. Raises ``DatasetExistsError``."""
     description = _description(options, defined[1], written, "CREATE TABLE AS SELECT")
-    draft = Draft(0, -1, [*defined, *_actions(written, options)], description, written.row_groups)
-    _, result = lake.create_from(name, draft, location)
+    contents = Contents(
+        table_id=0,
+        description=description,
+        actions=[*defined, *_progress(options)],
+        adds=written.adds,
+        row_groups=written.row_groups,
+    )
+    _, result = lake.create_from(name, contents.draft(-1), location)
     return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
 
 
 def prepare_change(
-    dataset: Dataset, change: Change, written: Harvest, options: WriteOptions, *stages: Stage
+    dataset: Dataset, change: Change, written: Harvest, options: WriteOptions, *directories: OwnDirectory
 ) -> PreparedChange[WriteResult]:
     """The next version, or one after it, if a race is lost that does not matter."""
     removed, reads = change.removes(written, options)
-    actions = [*change.plan.actions, *_actions(written, options)]
-    if removed is not None and removed.num_rows:
-        actions.append(RemoveFiles(removed.select(REMOVED)))
-    description = _description(options, change.metadata.action, written, "WRITE")
+    contents = Contents(
+        table_id=dataset.id,
+        description=_description(options, change.metadata.action, written, "WRITE"),
+        actions=[*change.plan.actions, *_progress(options)],
+        adds=written.adds,
+        removes=None if removed is None else removed.select(REMOVED),
+        row_groups=written.row_groups,
+    )
 
     def told(result: CommitResult | None) -> WriteResult:
         assert result is not None, "there is always something to commit"
@@ -168,22 +177,13 @@ def prepare_change(
             commit_id=result.commit_id,
         )
 
-    prepared = Prepared(
-        table_id=dataset.id,
-        base_version=change.plan.base_version,
-        draft_for=lambda expected: Draft(dataset.id, expected, actions, description, written.row_groups),
-        reads=reads,
+    return PreparedChange(
+        contents=contents, base_version=change.plan.base_version, reads=reads, told=told, directories=directories
     )
-    return PreparedChange(prepared=prepared, told=told, stages=stages)
 
 
-def _actions(written: Harvest, options: WriteOptions) -> list[Any]:
-    actions: list[Any] = []
-    if written.adds.num_rows:
-        actions.append(AddFiles(written.adds))
-    if options.txn is not None:
-        actions.append(options.txn)
-    return actions
+def _progress(options: WriteOptions) -> list[Txn]:
+    return [] if options.txn is None else [options.txn]
 
 
 def _description(options: WriteOptions, metadata: Metadata, written: Harvest, operation: str) -> Description:

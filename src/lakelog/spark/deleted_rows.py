@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from lakelog.log.deletion_vectors import FileVector
 from lakelog.parquet.footers import Places
 from lakelog.spark.expressions import quoted
-from lakelog.spark.manifest import metadata_path
+from lakelog.spark.manifest import names_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,12 +69,6 @@ def by_index(
     """Only the rows with these indexes, or all but these: ``file`` is the column with a row's place in ``indexes``."""
     found = F.broadcast(rows.sparkSession.createDataFrame(_bitmaps(indexes)))
     return rows.join(found, (F.col(file) == F.col(_NUMBER)) & _is_set(F.col(row)), "left_semi" if kept else "left_anti")
-
-
-def names_of(place: str) -> list[str]:
-    """What ``_metadata.file_path`` gives for a file. Versions of Spark differ in the slashes of a local one."""
-    path = metadata_path(place)
-    return [f"file:{path}", f"file://{path}"] if path.startswith("/") else [path]
 
 
 def _is_set(row: "Column") -> "Column":

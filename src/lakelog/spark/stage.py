@@ -1,6 +1,5 @@
 """A write's files: written by Spark into a directory of their own, and checked, before anything is committed."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.actions import CdcFile
-from lakelog.errors import CommitOutcomeUnknown, LakelogError, SchemaMismatchError, ValidationError, Violation
+from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.change_feed import CHANGE_TYPE
-from lakelog.log.commit import Committer
-from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
@@ -30,15 +27,13 @@ from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
 from lakelog.spark.harvest import harvest_in_spark
 from lakelog.spark.options import WriteOptions
-from lakelog.upkeep.writes import end_write, register_write
+from lakelog.spark.own_directory import CHANGE_DATA, OwnDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-CHANGE_DATA = "_change_data"
-"""Where files of the change feed lie below a table's location, as in Delta."""
-
 _NEW = "__lakelog_new"
+_COUNTED = "__lakelog_counted"
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
 
@@ -65,60 +60,34 @@ def matches(condition: "str | Column") -> "Column":
 
 
 class Stage:
-    """A write's own directory. What is in it is nobody's until the commit, and goes if there was none."""
+    """Rows on their way into files of a write's own directory."""
 
     def __init__(
         self,
-        committer: Committer,
+        own: OwnDirectory,
         target: Target,
         frame: "DataFrame",
         options: WriteOptions,
         kept: "DataFrame | None" = None,
         is_new: "Column | None" = None,
+        counted: "Mapping[str, Column] | None" = None,
     ) -> None:
         """``kept`` are rows that were in the table before, and are only moved: no rule is asked of them. Of rows in
-        which both are mixed, ``is_new`` tells those that are not, by the frame's columns."""
-        self._committer = committer
+        which both are mixed, ``is_new`` tells those that are not, by the frame's columns. ``counted`` are conditions,
+        by the same columns: ``counts`` tells how many of the written rows matched each."""
+        self.counts: dict[str, int] = {}
+        self._own = own
         self._is_new = is_new
+        self._asked = dict(counted or {})
         self._target = target
         self._frame = frame
         self._kept = kept
         self._options = options
-        self._directory = write_directory()
-        self._registered = self._sent = False
         self._check_target()
         self._rules = broken_rules(frame.sparkSession, target.metadata, missing(target.columns))
 
-    def __enter__(self) -> "Stage":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # Once a commit was tried, only our own word that nothing was committed lets the files go.
-        failed = isinstance(error, LakelogError if self._sent else BaseException)
-        if failed and not isinstance(error, CommitOutcomeUnknown):
-            self.discard()
-
-    def sending(self) -> "Stage":
-        """Tells that the commit of its files is tried from here on."""
-        self._sent = True
-        return self
-
-    def end(self) -> None:
-        """Tells that nothing of it is in flight any more: the files are part of the table, or gone."""
-        if self._registered:
-            end_write(self._committer, self._directory)
-            self._registered = False
-
-    def discard(self) -> None:
-        """Deletes what was written. Only for who knows that it is not committed."""
-        for directory in (self._directory, f"{CHANGE_DATA}/{self._directory}"):
-            shutil.rmtree(Path(self._target.location) / directory, ignore_errors=True)
-        self.end()
-
     def _check_target(self) -> None:
         """What is wrong is said before the first file is written."""
-        if "://" in self._target.location:
-            raise LakelogError(f"rows can be written to local files only so far, not to {self._target.location}")
         known = self._file_names
         unknown = [name for name in self._options.sort_by if name.lower() not in known]
         if unknown:
@@ -140,6 +109,7 @@ class Stage:
         columns = column_expressions(self._target.columns, sources)
         if self._is_new is not None:
             columns.append(self._is_new.alias(_NEW))
+        columns += [asked.alias(f"{_COUNTED}_{number}") for number, asked in enumerate(self._asked.values())]
         rows = self._frame.select(*columns)
         rows = filled(rows, metadata, missing(self._target.columns))
         observation, kept = Observation(), Observation()
@@ -154,10 +124,10 @@ class Stage:
             chosen = [self._file_names[name.lower()] for name in self._options.sort_by]
             rows = rows.sortWithinPartitions(*map(quoted, (*partitions, *chosen)))
         if self._options.target_file_size is None:
-            self._write_to(self._directory, rows)
+            self._write_to(self._own.name, rows)
         else:
             with setting(self._frame.sparkSession, _ADVISORY, str(self._options.target_file_size * _SHUFFLED)):
-                self._write_to(self._directory, rows)
+                self._write_to(self._own.name, rows)
         counts = observation.get
         if found := [
             Violation(where, f"{counts[name]} {what}{_sample(counts, name)}")
@@ -165,11 +135,12 @@ class Stage:
             if counts[name]
         ]:
             raise SchemaMismatchError("values of the incoming data", found)
+        self.counts = {name: int(counts[f"{_COUNTED}_{number}"]) for number, name in enumerate(self._asked)}
         return self._harvest(counts["rows"], 0 if self._kept is None else kept.get["rows"])
 
     def write_changes(self, changes: "DataFrame") -> list[CdcFile]:
         """Writes rows for the change feed: the table's columns, and in ``CHANGE_TYPE`` what happened to them."""
-        directory = f"{CHANGE_DATA}/{self._directory}"
+        directory = f"{CHANGE_DATA}/{self._own.name}"
         self._write_to(directory, changes.select(*self._physical(changes), CHANGE_TYPE))
         found = written_files(self._target.location, directory, self._target.metadata.partitions)
         return [
@@ -179,9 +150,7 @@ class Stage:
         ]
 
     def _write_to(self, directory: str, rows: "DataFrame") -> None:
-        if not self._registered:
-            register_write(self._committer, self._target.location, self._directory)
-            self._registered = True
+        self._own.begin()
         writer = rows.write.options(**self._options.for_spark)
         if partitions := self._target.metadata.partition_columns:
             writer = writer.partitionBy(*partitions)
@@ -189,7 +158,8 @@ class Stage:
 
     def _counted(self) -> tuple[list["Column"], dict[str, tuple[str, str]]]:
         """What Spark counts while it writes, and what it means, and where, if that is not zero."""
-        counted = [F.count(F.lit(1)).alias("rows")]
+        asked = [f"{_COUNTED}_{number}" for number in range(len(self._asked))]
+        counted = [F.count(F.lit(1)).alias("rows"), *[F.count_if(F.col(name)).alias(name) for name in asked]]
         problems: dict[str, tuple[str, str]] = {}
 
         def count(condition: "Column", where: str, what: str, values: "Column | None" = None) -> None:
@@ -232,7 +202,7 @@ class Stage:
     def _harvest(self, rows: int, again: int) -> Harvest:
         metadata = self._target.metadata
         partitions = set(metadata.partition_columns)
-        files = written_files(self._target.location, self._directory, metadata.partitions)
+        files = written_files(self._target.location, self._own.name, metadata.partitions)
         data = pa.schema([field for field in metadata.physical if field.name not in partitions])
         indexed = [leaf for leaf in metadata.indexed if leaf.path[0] not in partitions]
         if len(files) < _IN_SPARK:

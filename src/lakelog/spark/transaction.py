@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.commit import CommitResult
+from lakelog.log.change_feed import is_kept
 from lakelog.log.conflicts import Reads
+from lakelog.log.contents import Contents
 from lakelog.log.evolution import plan_overwrite, plan_write
+from lakelog.log.outcomes import CommitResult
+from lakelog.log.pending import PendingSnapshot
 from lakelog.log.pruning.predicate import Everything
-from lakelog.log.retry import Held, Prepared, commit_with_retries
+from lakelog.log.retry import Held, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.schema.merge import MergeOptions
+from lakelog.spark.auto_compact import compact_after
 from lakelog.spark.commits import is_done
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
@@ -24,10 +29,10 @@ from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.update import prepare_update
 from lakelog.spark.frames import frame_of, session_for
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.predicates import predicate_of
-from lakelog.spark.prepared import PreparedChange
+from lakelog.spark.prepared import PreparedChange, prepared_from
 from lakelog.spark.read import read_snapshot
-from lakelog.spark.stage import Stage
 from lakelog.spark.write import prepare_write
 
 if TYPE_CHECKING:
@@ -35,12 +40,13 @@ if TYPE_CHECKING:
 
 
 class LakeTransaction:
-    """Reads see all tables as they were when it began. Changes are prepared one by one, each with files of its own,
-    and committed together, under one commit id, when the ``with`` block ends; if it raises, nothing happened.
+    """Reads see all tables as they were when it began, with what it has changed itself. Changes are prepared one by
+    one, each with files of its own, and committed together, under one commit id, when the ``with`` block ends; if it
+    raises, nothing happened. What it did to a table is one version of it, however many changes these were.
 
-    A table can be changed once in a transaction. Another writer is in the way only where it changed what this one
-    read to change a table; then ``ConcurrencyError`` is raised at the end, and nothing is committed of any table.
-    What was only read is not looked at again, unless it was read with ``hold=True``.
+    Another writer is in the way only where it changed what this one read to change a table; then
+    ``ConcurrencyError`` is raised at the end, and nothing is committed of any table. What was only read is not
+    looked at again, unless it was read with ``hold=True``.
     """
 
     def __init__(
@@ -59,7 +65,8 @@ class LakeTransaction:
         self._options = WriteOptions(mode="overwrite", committer=committer, user_metadata=user_metadata)
         self._spark = spark
         self._heads: dict[str, Head] | None = None
-        self._changes: dict[str, PreparedChange[Any]] = {}
+        self._changes: dict[str, list[PreparedChange[Any]]] = {}
+        self._pending: dict[str, Contents] = {}
         self._held: dict[str, Held] = {}
         self._state = "new"
         self.results: tuple[CommitResult, ...] = ()
@@ -77,16 +84,20 @@ class LakeTransaction:
             return
         self._state = "rolled back"
         if error is not None:
-            for stage in self._stages:
-                stage.discard()
+            for own in self._directories:
+                own.discard()
             return
         with ExitStack() as stack:
-            for stage in self._stages:
-                stack.push(stage.sending())
+            for own in self._directories:
+                stack.push(own)
+            for own in self._directories:
+                own.sending()
             self._commit()
-        for stage in self._stages:
-            stage.end()
+        for own in self._directories:
+            own.end() if self.results else own.discard()
         self._state = "committed"
+        for result in self.results:
+            compact_after(self._lake, result.table_id, result.version, self._spark)
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -106,7 +117,7 @@ class LakeTransaction:
         *,
         hold: bool = False,
     ) -> "DataFrame":
-        """The rows of a table as they were when the transaction began.
+        """The rows of a table as they were when the transaction began, with its own changes.
 
         With ``hold``, the transaction fails if somebody changes what was read before it is committed.
         """
@@ -151,7 +162,7 @@ class LakeTransaction:
         )
         if problems := options.problems():
             raise ValidationError("write", problems)
-        dataset, snapshot = self._unchanged(name)
+        dataset, snapshot = self._table(name, to_change=True)
         if is_done(self._lake, name, options.txn):
             return
         frame = frame_of(data, self._spark)
@@ -159,63 +170,92 @@ class LakeTransaction:
             plan = plan_overwrite(snapshot, frame.schema, options.partition_by)
         else:
             plan = plan_write(snapshot, frame.schema, MergeOptions(schema_merge, promote_types))
-        self._changes[name] = prepare_write(dataset, frame, plan, options)
+        self._add(name, prepare_write(dataset, snapshot, frame, plan, options))
 
     def delete(self, name: str, where: "str | Column | None" = None) -> None:
         """Deletes the rows that match a condition, or all."""
-        dataset, snapshot = self._unchanged(name)
-        self._changes[name] = prepare_delete(dataset, snapshot, where, self._options, self._spark)
+        dataset, snapshot = self._table(name, to_change=True)
+        self._add(name, prepare_delete(dataset, snapshot, where, self._options, self._spark))
 
     def update(self, name: str, set: Mapping[str, Expression], where: "str | Column | None" = None) -> None:
         """Sets columns of the rows that match a condition, or of all."""
-        dataset, snapshot = self._unchanged(name)
-        self._changes[name] = prepare_update(dataset, snapshot, set, where, self._options, self._spark)
+        dataset, snapshot = self._table(name, to_change=True)
+        self._add(name, prepare_update(dataset, snapshot, set, where, self._options, self._spark))
 
     def merge(self, name: str, source: Any, condition: Expression, *, alias: str | None = None) -> MergeBuilder[None]:
         """A merge, for clauses to be added; ``execute()`` prepares it."""
-        dataset, snapshot = self._unchanged(name)
+        self._table(name, to_change=True)
         frame = frame_of(source, self._spark)
 
         def run(merge: Merge) -> None:
-            self._unchanged(name)
-            self._changes[name] = prepare_merge(dataset, snapshot, merge, self._options, frame.sparkSession)
+            dataset, snapshot = self._table(name, to_change=True)
+            self._add(name, prepare_merge(dataset, snapshot, merge, self._options, frame.sparkSession))
 
         return MergeBuilder(Merge(source=frame, condition=condition, clauses=(), alias=alias), run)
 
     @property
-    def _stages(self) -> list[Stage]:
-        return [stage for change in self._changes.values() for stage in change.stages]
+    def _directories(self) -> list[OwnDirectory]:
+        return [own for changes in self._changes.values() for change in changes for own in change.directories]
+
+    def _add(self, name: str, change: PreparedChange[Any]) -> None:
+        if change.contents is None:
+            return
+        before = self._pending.get(name)
+        with ExitStack() as stack:
+            for own in change.directories:
+                stack.push(own)
+            self._pending[name] = change.contents if before is None else before.followed_by(change.contents)
+            self._changes.setdefault(name, []).append(change)
 
     def _commit(self) -> None:
-        prepared = [change.prepared for change in self._changes.values() if change.prepared is not None]
-        changed = {each.table_id for each in prepared}
         held = {each.table_id: each for each in self._held.values()}
-        prepared = [_holding(each, held[each.table_id]) if each.table_id in held else each for each in prepared]
-        others = [each for each in held.values() if each.table_id not in changed]
+        prepared = []
+        for name, contents in self._pending.items():
+            if contents.is_nothing:
+                continue
+            reads = [change.reads for change in self._changes[name]]
+            if contents.table_id in held:
+                reads.append(held.pop(contents.table_id).reads)
+            prepared.append(prepared_from(contents, self._base(name).version, reduce(_both, reads)))
         if prepared:
+            others = list(held.values())
             results = commit_with_retries(self._lake.committer, prepared, others, retries=self._retries)
             self.results = tuple(results)
 
-    def _table(self, name: str) -> tuple[Dataset, Snapshot]:
-        """A table as it was when the transaction began."""
-        if self._state != "open" or self._heads is None:
+    def _base(self, name: str) -> Head:
+        """A table's head when the transaction began."""
+        if self._state == "new" or self._heads is None:
             raise LakelogError(f"this transaction is {self._state}: use it inside its with block")
         if name not in self._heads:
             message = f"there was no dataset {name!r} when the transaction began: create it before, then begin"
             raise DatasetNotFoundError(message)
+        return self._heads[name]
+
+    def _table(self, name: str, *, to_change: bool = False) -> tuple[Dataset, Snapshot]:
+        """A table as it was when the transaction began, with what it has changed since."""
+        if self._state != "open":
+            raise LakelogError(f"this transaction is {self._state}: use it inside its with block")
+        head = self._base(name)
         # The table of that time, whatever has the name now.
-        dataset = Dataset(self._lake, self._heads[name])
-        return dataset, dataset.snapshot(self._heads[name].version)
-
-    def _unchanged(self, name: str) -> tuple[Dataset, Snapshot]:
-        found = self._table(name)
-        if name in self._changes:
-            message = "was changed by this transaction before: do it all in one change, or commit in between"
+        dataset = Dataset(self._lake, head)
+        snapshot = dataset.snapshot(head.version)
+        if name not in self._pending:
+            return dataset, snapshot
+        if to_change and is_kept(snapshot.state.metadata):
+            message = (
+                "was changed by this transaction before, and keeps a change feed, in which a version tells of one "
+                "change: do it all in one change, or commit in between"
+            )
             raise ValidationError("transaction", [Violation(name, message)])
-        return found
+        return dataset, PendingSnapshot(snapshot, self._pending[name])
 
 
-def _holding(prepared: Prepared, held: Held) -> Prepared:
-    """A change of a table that also depends on what was read of it before."""
-    reads = replace(prepared.reads, predicates=(*prepared.reads.predicates, *held.reads.predicates))
-    return replace(prepared, reads=reads)
+def _both(one: Reads, other: Reads) -> Reads:
+    """What two changes of a table have read."""
+    return Reads(
+        everything=one.everything or other.everything,
+        predicates=(*one.predicates, *other.predicates),
+        partitions=(*one.partitions, *other.partitions),
+        files=one.files | other.files,
+        data_change=one.data_change or other.data_change,
+    )

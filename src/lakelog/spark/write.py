@@ -1,6 +1,7 @@
 """``write_dataset``: native Parquet files first, then one commit that makes them part of the table."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
 from lakelog.schema.spark import from_spark
-from lakelog.spark.auto_compact import compacted
+from lakelog.spark.auto_compact import commit, compact_after
 from lakelog.spark.commits import (
     Change,
     WriteResult,
@@ -39,6 +41,7 @@ from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import frame_of
 from lakelog.spark.new_rules import check_new_rules
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import predicate_of
 from lakelog.spark.prepared import PreparedChange
@@ -118,7 +121,9 @@ def write_dataset(
             raise
         try:
             result = _create(lake, name, frame, options, properties, mirror)
-            return compacted(lake, name, properties or {}, result, frame.sparkSession)
+            with suppress(DatasetNotFoundError):  # somebody has dropped it already
+                compact_after(lake, lake.dataset(name).id, result.version, frame.sparkSession)
+            return result
         except DatasetExistsError:
             # Somebody created it in the meantime. Only an append does not care what is there.
             if options.mode != "ignore" and not (options.mode == "append" and options.retries):
@@ -141,9 +146,8 @@ def write_dataset(
             promote_to_string=promote_to_string,
             version=base_version,
         )
-    configuration = dataset.snapshot(plan.base_version).metadata.configuration
-    result = prepare_write(dataset, frame, plan, options).commit(lake, options.retries)
-    return compacted(lake, name, configuration, result, frame.sparkSession)
+    snapshot = dataset.snapshot(plan.base_version)
+    return commit(prepare_write(dataset, snapshot, frame, plan, options), lake, options.retries, frame.sparkSession)
 
 
 def _create(
@@ -166,19 +170,18 @@ def _create(
         metadata=described,
         columns=project(list(arriving), list(described.schema)),
     )
-    with Stage(lake.committer, target, frame, options) as stage:
-        written = stage.write()
-        stage.sending()
+    with OwnDirectory(lake.committer, target.location) as own:
+        written = Stage(own, target, frame, options).write()
+        own.sending()
         result = commit_new(lake, name, defined, target.location, written, options)
-    stage.end()
+    own.end()
     return result
 
 
 def prepare_write(
-    dataset: Dataset, frame: "DataFrame", plan: WritePlan, options: WriteOptions
+    dataset: Dataset, snapshot: Snapshot, frame: "DataFrame", plan: WritePlan, options: WriteOptions
 ) -> PreparedChange[WriteResult]:
     """Writes the files of an append or overwrite of a table that exists."""
-    snapshot = dataset.snapshot(plan.base_version)
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
     check_partitioning(change.metadata, options, "partition_by")
@@ -206,8 +209,9 @@ def prepare_write(
     kept = None
     if rewritten is not None and rewritten.num_rows:
         kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
-    with Stage(dataset.committer, target, frame, options, kept) as stage:
-        return prepare_change(dataset, change, stage.write(), options, stage)
+    with OwnDirectory(dataset.committer, dataset.location) as own:
+        written = Stage(own, target, frame, options, kept).write()
+        return prepare_change(dataset, change, written, options, own)
 
 
 def _kept(

@@ -27,6 +27,14 @@ def expression(value: Expression) -> "Column":
     return F.expr(value) if isinstance(value, str) else value
 
 
+def unqualified(name: str, alias: str | None, schema: pa.Schema) -> str:
+    """A column's name without the table's."""
+    if alias and isinstance(name, str) and name.lower() not in (column.lower() for column in schema.names):
+        start = f"{alias}.".lower()
+        return name[len(start) :] if name.lower().startswith(start) else name
+    return name
+
+
 def assigned(
     schema: pa.Schema,
     scope: "DataFrame",

@@ -1,4 +1,4 @@
-"""Deleting rows: whole files by the catalog alone, others by writing what stays of them."""
+"""Deleting rows: whole files by the catalog alone, others by writing what stays of them, or by deletion vectors."""
 
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,11 @@ from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.snapshot import Snapshot
+from lakelog.spark.dml.marked import Marked, can_be_marked, vector_metrics, wants_vectors
 from lakelog.spark.dml.matched import matched_files
 from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
-from lakelog.spark.frames import session_for
+from lakelog.spark.frames import aliased, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
@@ -31,35 +32,43 @@ def prepare_delete(
     condition: "str | Column | None",
     options: WriteOptions,
     spark: "SparkSession | None" = None,
+    alias: str | None = None,
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that goes."""
     session = session_for(spark)
     refuse_append_only(dataset, snapshot, "delete")
-    matched = matched_files(session, dataset, snapshot, condition)
+    wanted = wants_vectors(snapshot)
+    matched = matched_files(session, dataset, snapshot, condition, alias, indexed=wanted)
+    marked = Marked(files=matched.part, rows=matched.indexes) if wanted and can_be_marked(matched.part) else None
+    removed = matched.files if marked is None else matched.whole
     rows = changes = None
-    if matched.part.num_rows:
+    # The change feed needs no more than the vectors, as in Delta: what one deletes that the one before did not is told.
+    if matched.part.num_rows and marked is None:
         assert condition is not None, "without a condition every file goes as a whole"
         is_told = is_kept(snapshot.state.metadata)
         # Files that go as a whole are told with the others: a commit has changes of its own, or none.
         files = matched.files if is_told else matched.part
-        marked = read_these(session, dataset.location, snapshot, files).select("*", matches(condition).alias(_GONE))
+        found = aliased(read_these(session, dataset.location, snapshot, files), alias)
+        asked = found.select("*", matches(condition).alias(_GONE))
         if is_told:
             # Once, so that the feed says what is gone: a condition may have the time of day in it.
-            marked = marked.localCheckpoint(eager=True)
-            changes = marked.where(_GONE).drop(_GONE).withColumn(CHANGE_TYPE, F.lit("delete"))
-        rows = marked.where(~F.col(_GONE)).drop(_GONE).withColumn(CHANGED, F.lit(False))
+            asked = asked.localCheckpoint(eager=True)
+            changes = asked.where(_GONE).drop(_GONE).withColumn(CHANGE_TYPE, F.lit("delete"))
+        rows = asked.where(~F.col(_GONE)).drop(_GONE).withColumn(CHANGED, F.lit(False))
 
     def metrics(written: Written) -> dict[str, int]:
         before = live_rows(matched.part)
-        deleted = matched.part_rows if before.null_count else int(pc.sum(before).as_py() or 0) - written.rows
+        by_count = before.null_count or marked is not None
+        deleted = matched.part_rows if by_count else int(pc.sum(before).as_py() or 0) - written.rows
         return {
-            "numRemovedFiles": matched.whole.num_rows + matched.part.num_rows,
-            "numRemovedBytes": total(matched.whole) + total(matched.part),
+            "numRemovedFiles": removed.num_rows,
+            "numRemovedBytes": total(removed),
             "numAddedFiles": written.files,
             "numAddedBytes": written.bytes,
             "numAddedChangeFiles": written.change_files,
             "numCopiedRows": written.rows,
             "numDeletedRows": matched.whole_rows + deleted,
+            **vector_metrics(marked, removed),
         }
 
     return Rewrite(
@@ -68,7 +77,8 @@ def prepare_delete(
         operation="DELETE",
         parameters={"predicate": shown_condition(condition)},
         reads=Reads(everything=True) if condition is None else Reads(predicates=(matched.predicate,)),
-        removed=matched.files,
+        removed=removed,
+        marked=marked,
         rows=rows,
         changes=changes,
         metrics=metrics,

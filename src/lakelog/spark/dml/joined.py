@@ -1,5 +1,6 @@
 """The joins of a merge: which rows of the table match which of the source, and what becomes of each."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -20,7 +21,8 @@ from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.rewrite import CHANGED, following
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
-from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located
+from lakelog.spark.frames import aliased
+from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located, read_these
 from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class Matches:
     """Whether a row of the table has more than one match, of which at most one matters."""
     pairs: "DataFrame"
     """Rows of the table and of the source that match."""
+    whole: bool
+    """Whether these have all columns of both."""
 
 
 def columns_of_table(schema: pa.Schema) -> "dict[str, Column]":
@@ -65,14 +69,23 @@ def columns_of_table(schema: pa.Schema) -> "dict[str, Column]":
     return {name: F.col(f"{_TABLE}_{number}") for number, name in enumerate(schema.names)}
 
 
+def ambiguous(frame: "DataFrame") -> set[str]:
+    """Names, without case, that several columns of a frame have. It may be a join."""
+    return {name for name, count in Counter(map(str.lower, frame.columns)).items() if count > 1}
+
+
 def columns_of_source(frame: "DataFrame") -> "dict[str, Column]":
-    """The source's columns in a join, by their names without case."""
-    return {name.lower(): F.col(f"{_SOURCE}_{number}") for number, name in enumerate(frame.columns)}
+    """The source's columns in a join, by their names without case; those that share one are not there."""
+    shared = ambiguous(frame)
+    names = [(number, name.lower()) for number, name in enumerate(frame.columns)]
+    return {name: F.col(f"{_SOURCE}_{number}") for number, name in names if name not in shared}
 
 
 def numbered_source(frame: "DataFrame") -> "DataFrame":
-    """The source with a number for each row, and each column under a second name. Its own names stay as they are."""
-    again = [F.col(quoted(name)).alias(f"{_SOURCE}_{number}") for number, name in enumerate(frame.columns)]
+    """The source with a number for each row, and columns under a second name. Its own names stay as they are."""
+    shared = ambiguous(frame)
+    names = [(number, name) for number, name in enumerate(frame.columns) if name.lower() not in shared]
+    again = [F.col(quoted(name)).alias(f"{_SOURCE}_{number}") for number, name in names]
     return frame.select("*", *again, F.monotonically_increasing_id().alias(SOURCE_ROW))
 
 
@@ -91,10 +104,11 @@ class Join:
     condition: Expression
     steps: Sequence[Step]
 
-    def table(self, files: pa.Table) -> "DataFrame":
+    def table(self, files: pa.Table, *, located: bool = True) -> "DataFrame":
         """The rows of files, under the columns that the table will have, with where they lie."""
-        rows = read_located(self.spark, self.dataset.location, self.snapshot, files)
-        return self.named(rows, list(self.snapshot.schema), (ROW_FILE, ROW_INDEX))
+        read = read_located if located else read_these
+        rows = read(self.spark, self.dataset.location, self.snapshot, files)
+        return self.named(rows, list(self.snapshot.schema), (ROW_FILE, ROW_INDEX) if located else ())
 
     def named(self, rows: "DataFrame", old: Sequence[pa.Field], besides: Sequence[str] = ()) -> "DataFrame":
         """Rows of the table as the merge's expressions name them."""
@@ -106,18 +120,18 @@ class Join:
 
     def plain(self, rows: "DataFrame") -> "DataFrame":
         """Rows of the table as they are, under its name."""
-        return rows.alias(self.alias) if self.alias else rows
+        return aliased(rows, self.alias)
 
     def steps_for(self, when: When) -> list[Step]:
         return [step for step in self.steps if step.clause.when is when]
 
-    def pairs(self, files: pa.Table) -> "DataFrame":
-        """Every match, and whether a clause is carried out for it."""
+    def pairs(self, files: pa.Table, *, whole: bool = False) -> "DataFrame":
+        """Every match, and whether a clause is carried out for it; with ``whole``, with all columns of both rows."""
         joined = self.table(files).join(self.source, expression(self.condition), "inner")
         acts = self._any(When.MATCHED)
-        return joined.select(ROW_FILE, ROW_INDEX, SOURCE_ROW, acts.alias(_ACTS))
+        return joined.select(*(["*"] if whole else [ROW_FILE, ROW_INDEX, SOURCE_ROW]), acts.alias(_ACTS))
 
-    def matches(self, files: pa.Table, pairs: "DataFrame") -> Matches:
+    def matches(self, files: pa.Table, pairs: "DataFrame", *, whole: bool = False) -> Matches:
         """Raises ``ValidationError`` if a row of the table would be changed by several of the source."""
         by_row = pairs.groupBy(ROW_FILE, ROW_INDEX).agg(
             F.count_if(F.col(_ACTS)).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES)
@@ -141,17 +155,28 @@ class Join:
             rows=sum(row[1] for row in found),
             several=any(row[3] > 1 for row in found),
             pairs=pairs,
+            whole=whole,
         )
 
-    def changed(self, found: Matches) -> "DataFrame":
-        """The rows of all touched files, each once, with its match if it has one, and its action."""
-        rows = self._told_by_itself(self.table(found.touched))
+    def changed(self, found: Matches, *, located: bool = False) -> "DataFrame":
+        """The rows of all touched files, each once, with its match if it has one, and its action.
+
+        With ``located``, where each of them lies. Of matches that are whole, only rows that a clause changes.
+        """
+        if found.whole:
+            joined = found.pairs.where(_ACTS)
+            joined = joined.dropDuplicates([ROW_FILE, ROW_INDEX]) if found.several else joined
+            return self._with_action(joined)
+        rows = self._told_by_itself(self.table(found.touched, located=located or found.several))
         if found.several:
             chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(F.max_by(SOURCE_ROW, _ACTS).alias(_CHOSEN))
             joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
             joined = joined.join(self.source, F.col(_CHOSEN) == F.col(SOURCE_ROW), "left")
         else:
             joined = rows.join(self.source, expression(self.condition), "left")
+        return self._with_action(joined)
+
+    def _with_action(self, joined: "DataFrame") -> "DataFrame":
         is_matched = F.col(SOURCE_ROW).isNotNull()
         action = F.lit(COPIED)
         for step in reversed(self.steps_for(When.MATCHED)):
@@ -181,16 +206,16 @@ class Join:
 
     def without_match(self, files: pa.Table) -> "DataFrame":
         """The same, where nobody has looked for pairs."""
-        return self.source.join(self.table(files), expression(self.condition), "left_anti")
+        return self.source.join(self.table(files, located=False), expression(self.condition), "left_anti")
 
-    def written(self, rows: "DataFrame", kinds: Sequence[When]) -> "DataFrame":
+    def written(self, rows: "DataFrame", kinds: Sequence[When], besides: Sequence[str] = ()) -> "DataFrame":
         """Rows with an action as they will be, whether it has changed them, and what they were.
 
         Generated columns follow the others, unless every clause has said what they are.
         """
         changed = (F.col(ACTION) != COPIED).alias(CHANGED)
         before = [] if When.NOT_MATCHED in kinds else list(self._old.values())
-        found = rows.select(*self._values(kinds), changed, ACTION, *before)
+        found = rows.select(*self._values(kinds), changed, ACTION, *before, *besides)
         steps = [step for when in kinds for step in self.steps_for(when) if step.clause.act is not Act.DELETE]
         said = set.intersection(*(set(step.values) for step in steps)) if steps else set()
         return following(found, self.metadata, self.metadata.rules.generated.keys() - said)
@@ -224,8 +249,8 @@ class Join:
         return F.col(ACTION).isin(numbers) if numbers else F.lit(False)
 
     def rows(self, written: "DataFrame") -> "DataFrame":
-        """Of what was written, what goes into files: the table's columns, and whether the row has changed."""
-        return written.select(*[F.col(quoted(name)) for name in self.metadata.schema.names], CHANGED)
+        """Of what was written, what goes into files: the table's columns, whether the row has changed, and by what."""
+        return written.select(*[F.col(quoted(name)) for name in self.metadata.schema.names], CHANGED, ACTION)
 
     def feed(self, written: "DataFrame") -> "DataFrame":
         """What the change feed says of the rows that were there."""
@@ -233,7 +258,7 @@ class Join:
         updated, deleted = (written.where(self.is_any(act)) for act in (Act.UPDATE, Act.DELETE))
         parts = [
             updated.select(*old).withColumn(CHANGE_TYPE, F.lit("update_preimage")),
-            self.rows(updated).drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
+            self.rows(updated).drop(CHANGED, ACTION).withColumn(CHANGE_TYPE, F.lit("update_postimage")),
             deleted.select(*old).withColumn(CHANGE_TYPE, F.lit("delete")),
         ]
         return reduce(lambda one, other: one.union(other), parts)

@@ -1,5 +1,6 @@
 """Which files hold rows that match a condition: by the catalog as far as it knows, by one scan for the rest."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,15 @@ from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Snapshot
+from lakelog.spark.dml.marked import indexes_by_file
+from lakelog.spark.frames import aliased
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import condition_of, is_deterministic
 from lakelog.spark.read import ROW_FILE, numbers_of, plain_path, read_located
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -32,6 +37,8 @@ class Matched:
     """How many do."""
     predicate: Predicate
     """Where matching rows can be."""
+    indexes: "Sequence[NDArray[np.int64]]" = ()
+    """Of each file of ``part`` the rows that do, if that was asked for."""
 
     @property
     def files(self) -> pa.Table:
@@ -44,24 +51,37 @@ class Matched:
 
 
 def matched_files(
-    spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, condition: "str | Column | None"
+    spark: "SparkSession",
+    dataset: Dataset,
+    snapshot: Snapshot,
+    condition: "str | Column | None",
+    alias: str | None = None,
+    *,
+    indexed: bool = False,
 ) -> Matched:
-    """Raises ``ValidationError`` for a condition that Spark refuses, or that may be another one the second time."""
+    """With ``indexed`` also which rows match. One scan looks for them, in the files where the catalog leaves that open.
+
+    Raises ``ValidationError`` for a condition that Spark refuses, or that may be another one the second time.
+    """
     if condition is None:
         return _all_of(snapshot)
-    known = condition_of(spark, snapshot.schema, condition)
-    if not is_deterministic(spark, snapshot.schema, condition):
+    known = condition_of(spark, snapshot.schema, condition, alias)
+    if not is_deterministic(spark, snapshot.schema, condition, alias):
         raise ValidationError("condition", [Violation(str(condition), "gives another answer each time it is asked")])
     candidates = snapshot.files(known.rows)
     nothing = candidates.slice(0, 0)
-    by_partition = files_matched_by_partition(spark, snapshot, candidates, condition)
+    by_partition = files_matched_by_partition(spark, snapshot, candidates, condition, alias)
     if by_partition is not None:
         return Matched(whole=by_partition, part=nothing, part_rows=0, predicate=known.rows)
     whole, undecided = Scan(dataset.name, snapshot, known).decided()
     if not undecided.num_rows:
         return Matched(whole=whole, part=nothing, part_rows=0, predicate=known.rows)
-    located = read_located(spark, dataset.location, snapshot, undecided).where(condition)
-    counts = rows_by_file(located, dataset.location, undecided)
+    rows = aliased(read_located(spark, dataset.location, snapshot, undecided), alias).where(condition)
+    indexes = indexes_by_file(rows, dataset.location, undecided) if indexed else {}
+    if indexed:
+        counts = {position: len(found) for position, found in indexes.items()}
+    else:
+        counts = _rows_by_file(rows, dataset.location, undecided)
     touched = undecided.take(pa.array(list(counts), pa.int64()))
     found = pa.chunked_array([list(counts.values())], pa.int64())
     # A file whose number of rows nobody knows is written again, which is always right.
@@ -72,10 +92,11 @@ def matched_files(
         part=touched.filter(is_part),
         part_rows=int(pc.sum(found.filter(is_part)).as_py() or 0),
         predicate=known.rows,
+        indexes=[each for each, kept in zip(indexes.values(), is_part.to_pylist(), strict=False) if kept],
     )
 
 
-def rows_by_file(located: "DataFrame", location: str, files: pa.Table) -> dict[int, int]:
+def _rows_by_file(located: "DataFrame", location: str, files: pa.Table) -> dict[int, int]:
     """How many of these rows lie in which of the files, by their position in the table, in its order."""
     numbers = numbers_of(location, files)
     counted = located.groupBy(ROW_FILE).count().collect()

@@ -1,11 +1,12 @@
 """Merging a source into a table.
 
 The source is kept for the time of the merge, so that it is read once and is the same each time. One join finds which
-rows of the table match, and with them the files that hold a row to be changed; a second one writes those files again.
-Rows of the source that match nothing are added. A merge that only inserts writes no file again.
+rows of the table match, and with them the files that hold a row to be changed; a second one writes those files again,
+or only the changed rows of them, if deletion vectors say which rows are gone. Rows of the source that match nothing are
+added. A merge that only inserts writes no file again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
@@ -26,7 +28,7 @@ from lakelog.log.state import TableMetadata
 from lakelog.schema.merge import MergeOptions
 from lakelog.schema.spark import from_spark
 from lakelog.spark.commits import Change
-from lakelog.spark.dml.assign import Expression, assigned, expression
+from lakelog.spark.dml.assign import Expression, assigned, expression, unqualified
 from lakelog.spark.dml.clauses import Act, Clause, When, check_clauses, shown_clauses
 from lakelog.spark.dml.joined import (
     ACTION,
@@ -34,10 +36,12 @@ from lakelog.spark.dml.joined import (
     Join,
     Matches,
     Step,
+    ambiguous,
     columns_of_source,
     columns_of_table,
     numbered_source,
 )
+from lakelog.spark.dml.marked import Marked, can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
 from lakelog.spark.dml.rewrite import (
     CHANGED,
     ChangeResult,
@@ -55,11 +59,16 @@ from lakelog.spark.frames import session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
+from lakelog.spark.read import ROW_FILE, ROW_INDEX
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _OLD = (When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
+
+_DENSE = 10
+"""Rows of the source for each file, from which on hardly a file is without a match."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +106,14 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     # A row that matches nothing may be anywhere.
     predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope
     candidates = snapshot.files(predicate)
-    with _kept(join.pairs(candidates)) if _changes_rows(merge) else nullcontext() as pairs:
-        found = None if pairs is None else join.matches(candidates, pairs)
+    by_vectors = wants_vectors(snapshot) and can_be_marked(candidates)
+    # Where most files will have a match, it is found together with the row's other columns.
+    whole = by_vectors and source_rows >= _DENSE * candidates.num_rows
+    whole = whole and not join.steps_for(When.NOT_MATCHED_BY_SOURCE)
+    with _kept(join.pairs(candidates, whole=whole)) if _changes_rows(merge) else nullcontext() as pairs:
+        found = None if pairs is None else join.matches(candidates, pairs, whole=whole)
         return (
-            _Outcome(join, merge, plan, found, candidates, source_rows)
+            _Outcome(join, merge, plan, found, candidates, source_rows, by_vectors=by_vectors)
             .rewrite(Reads(predicates=(predicate,)))
             .prepare(options)
         )
@@ -117,6 +130,8 @@ class _Outcome:
         found: Matches | None,
         candidates: pa.Table,
         source_rows: int,
+        *,
+        by_vectors: bool,
     ) -> None:
         self._join = join
         self._plan = plan
@@ -124,19 +139,23 @@ class _Outcome:
         self._found = found
         self._candidates = candidates
         self._source_rows = source_rows
-        self._changed, self._new = Observation(), Observation()
+        self._by_vectors = by_vectors
+        self._deleted = Observation()
         self._parts: list[DataFrame] = []
         self._feed: list[DataFrame] = []
         self._is_told = False
+        self._removed = candidates.slice(0, 0)
+        self._marked: Marked | None = None
 
     def rewrite(self, reads: Reads) -> Rewrite:
         found, join, merge = self._found, self._join, self._merge
         touched = self._candidates.slice(0, 0) if found is None else found.touched
         # Files that are only added tell by themselves that their rows are new.
         self._is_told = touched.num_rows > 0 and is_kept(join.snapshot.state.metadata)
+        self._removed = touched
         if touched.num_rows:
             assert found is not None
-            self._add_changed(join.changed(found))
+            self._add_changed(found)
         if join.steps_for(When.NOT_MATCHED):
             self._add_new(
                 join.new(join.without_match(self._candidates) if found is None else join.without(found.pairs))
@@ -152,50 +171,60 @@ class _Outcome:
                 "notMatchedBySourcePredicates": shown_clauses(merge.clauses, When.NOT_MATCHED_BY_SOURCE),
             },
             reads=reads,
-            removed=touched,
+            removed=self._removed,
+            marked=self._marked,
             rows=_union(self._parts),
+            counted=self._conditions(Act.UPDATE, Act.INSERT),
             changes=_union(self._feed),
             plan=self._plan,
-            metrics=lambda written: self._metrics(touched, written),
+            metrics=self._metrics,
         )
 
-    def _add_changed(self, changed: "DataFrame") -> None:
+    def _add_changed(self, found: Matches) -> None:
         join = self._join
-        kinds = {
-            f"{act.value} {when.value}": F.count_if(join.is_any(act, kinds=(when,)))
-            for when in _OLD
-            for act in (Act.UPDATE, Act.DELETE)
-        }
-        counted = changed.observe(
-            self._changed,
-            *[count.alias(name) for name, count in kinds.items()],
-            F.count_if(F.col(ACTION) == COPIED).alias("copied"),
-        )
-        written = join.written(counted, _OLD)
-        if self._is_told:
-            # Once, so that the feed says what the files have: an expression may be another one the next time.
+        changed = join.changed(found, located=self._by_vectors)
+        if self._by_vectors:
+            written = join.written(changed.where(F.col(ACTION) != COPIED), _OLD, (ROW_FILE, ROW_INDEX))
+        else:
+            written = join.written(changed, _OLD)
+        if deleted := self._conditions(Act.DELETE):
+            # The others are counted while they are written. To count twice is a pass over all rows: only if needed.
+            written = written.observe(
+                self._deleted, *[F.count_if(condition).alias(name) for name, condition in deleted.items()]
+            )
+        if self._is_told or self._by_vectors:
+            # Once, so that feed, vectors and files say the same: an expression may be another one the next time.
             written = written.localCheckpoint(eager=True)
+        if self._is_told:
             self._feed.append(join.feed(written))
+        if self._by_vectors:
+            indexes = indexes_by_file(written, join.dataset.location, found.touched)
+            self._removed, self._marked = parted(found.touched, indexes)
         self._parts.append(join.rows(written.where(~join.is_any(Act.DELETE))))
 
     def _add_new(self, new: "DataFrame") -> None:
         rows = self._join.rows(self._join.written(new, (When.NOT_MATCHED,)))
         # Few rows that come from many tasks are not to become as many files.
         rows = rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
-        rows = rows.observe(self._new, F.count(F.lit(1)).alias("inserted"))
         if self._is_told:
             rows = rows.localCheckpoint(eager=True)
-            self._feed.append(rows.drop(CHANGED).withColumn(CHANGE_TYPE, F.lit("insert")))
+            self._feed.append(rows.drop(CHANGED, ACTION).withColumn(CHANGE_TYPE, F.lit("insert")))
         self._parts.append(rows)
 
-    def _metrics(self, touched: pa.Table, written: Written) -> dict[str, int]:
-        changed: dict[str, int] = self._changed.get if touched.num_rows else {}
-        inserted = int(self._new.get["inserted"]) if self._join.steps_for(When.NOT_MATCHED) else 0
-        of = {
-            (act, when): int(changed.get(f"{act.value} {when.value}", 0))
-            for act in (Act.UPDATE, Act.DELETE)
-            for when in _OLD
+    def _conditions(self, *acts: Act) -> "dict[str, Column]":
+        """Whether a row is of a kind, for the kinds that there are clauses for."""
+        kinds = dict.fromkeys((step.clause.act, step.clause.when) for step in self._join.steps)
+        return {
+            f"{act.value} {when.value}": self._join.is_any(act, kinds=(when,)) for act, when in kinds if act in acts
         }
+
+    def _metrics(self, written: Written) -> dict[str, int]:
+        counts = dict(written.counts)
+        is_any_touched = self._found is not None and self._found.touched.num_rows > 0
+        if is_any_touched and self._conditions(Act.DELETE):
+            counts |= self._deleted.get
+        of = {(act, when): int(counts.get(f"{act.value} {when.value}", 0)) for act in Act for when in When}
+        inserted = of[Act.INSERT, When.NOT_MATCHED]
         matched = of[Act.UPDATE, When.MATCHED] + of[Act.DELETE, When.MATCHED]
         if self._found is not None and matched != self._found.rows:
             raise LakelogError(
@@ -213,13 +242,14 @@ class _Outcome:
             "numTargetRowsDeleted": deleted,
             "numTargetRowsMatchedDeleted": of[Act.DELETE, When.MATCHED],
             "numTargetRowsNotMatchedBySourceDeleted": of[Act.DELETE, When.NOT_MATCHED_BY_SOURCE],
-            "numTargetRowsCopied": int(changed.get("copied", 0)),
+            "numTargetRowsCopied": written.rows - updated - inserted,
             "numOutputRows": written.rows,
             "numTargetFilesAdded": written.files,
-            "numTargetFilesRemoved": touched.num_rows,
+            "numTargetFilesRemoved": self._removed.num_rows,
             "numTargetBytesAdded": written.bytes,
-            "numTargetBytesRemoved": total(touched),
+            "numTargetBytesRemoved": total(self._removed),
             "numTargetChangeFilesAdded": written.change_files,
+            **vector_metrics(self._marked, self._removed, "Target"),
         }
 
 
@@ -264,7 +294,7 @@ def _joined(
         values = {}
         if clause.act is not Act.DELETE:
             chosen = clause.values if clause.values is not None else _star(metadata, theirs, merge, clause.act)
-            named = {_unqualified(name, merge.alias, plan.schema): value for name, value in chosen.items()}
+            named = {unqualified(name, merge.alias, plan.schema): value for name, value in chosen.items()}
             old = columns_of_table(plan.schema) if clause.act is Act.UPDATE else None
             values = assigned(
                 plan.schema, scopes[clause.when], named, old, what, partial_structs=merge.schema_evolution
@@ -278,6 +308,7 @@ def _star(metadata: TableMetadata, theirs: Any, merge: Merge, act: Act) -> dict[
     names = metadata.schema.names
     rules = metadata.rules
     optional = {*rules.generated, *(rules.defaults if act is Act.INSERT else ())}
+    _refuse_ambiguous(merge, {name.lower() for name in names})
     missing = [name for name in names if name.lower() not in theirs and name not in optional]
     if missing and not merge.schema_evolution:
         message = "is not a column of the source, as all columns of the table have to be for *"
@@ -285,27 +316,30 @@ def _star(metadata: TableMetadata, theirs: Any, merge: Merge, act: Act) -> dict[
     return {quoted(name): theirs[name.lower()] for name in names if name.lower() in theirs}
 
 
-def _unqualified(name: str, alias: str | None, schema: pa.Schema) -> str:
-    """A column's name without the table's."""
-    if alias and isinstance(name, str) and name.lower() not in (column.lower() for column in schema.names):
-        start = f"{alias}.".lower()
-        return name[len(start) :] if name.lower().startswith(start) else name
-    return name
+def _refuse_ambiguous(merge: Merge, wanted: Collection[str]) -> None:
+    """Refuses a source in which several columns have a name that is wanted."""
+    if found := sorted(ambiguous(merge.source).intersection(wanted)):
+        message = "is the name of several columns of the source: drop or rename all but one of them"
+        raise ValidationError("merge", [Violation(name, message) for name in found])
 
 
 def _evolved(snapshot: Snapshot, merge: Merge) -> WritePlan:
     """The schema with what clauses bring that the table does not have: for * all columns of the source, otherwise
-    those that are named."""
+    those that are named, and the fields of a struct that becomes the source's."""
     star = any(clause.is_star for clause in merge.clauses)
     named = {
-        _unqualified(name, merge.alias, snapshot.schema).lower()
+        unqualified(name, merge.alias, snapshot.schema).lower()
         for clause in merge.clauses
         for name in clause.values or ()
     }
-    arriving = {field.name.lower(): field for field in from_spark(merge.source.schema)}
     known = [field.name.lower() for field in snapshot.schema]
+    shared = ambiguous(merge.source)
+    _refuse_ambiguous(merge, shared if star else named.difference(known))
+    theirs = StructType([field for field in merge.source.schema if field.name.lower() not in shared])
+    arriving = {field.name.lower(): field for field in from_spark(theirs)}
+    taken = set(arriving) if star else _taken_whole(snapshot, merge, theirs)
     fields = [
-        arriving[field.name.lower()].with_name(field.name) if star and field.name.lower() in arriving else field
+        arriving[field.name.lower()].with_name(field.name) if field.name.lower() in taken else field
         for field in snapshot.schema
     ]
     fields += [field for name, field in arriving.items() if name not in known and (star or name in named)]
@@ -314,6 +348,27 @@ def _evolved(snapshot: Snapshot, merge: Merge) -> WritePlan:
         message = "would become a string, for which all files are written again: widen it with an append first"
         raise SchemaMismatchError("schema change", [Violation(path, message) for path in plan.promoted])
     return plan
+
+
+def _taken_whole(snapshot: Snapshot, merge: Merge, source: StructType) -> set[str]:
+    """The nested columns to which a clause gives what the source's column of that name is, without case."""
+    types = {field.name.lower(): field.dataType for field in source}
+    nested = {field.name.lower() for field in snapshot.schema if pa.types.is_nested(field.type)}
+    found = set()
+    for clause in merge.clauses:
+        for name, value in (clause.values or {}).items():
+            column = unqualified(name, merge.alias, snapshot.schema).lower()
+            if column in nested and column in types and _type_in(merge.source, value) == types[column]:
+                found.add(column)
+    return found
+
+
+def _type_in(frame: "DataFrame", value: Expression) -> "DataType | None":
+    """The type that an expression has there; None if it needs more than that frame."""
+    try:
+        return frame.select(expression(value)).schema[0].dataType
+    except AnalysisException:
+        return None
 
 
 def _analysed(scope: "DataFrame", condition: Expression, what: str) -> None:

@@ -2,34 +2,38 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lakelog.actions import Action
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.commit import CommitResult
 from lakelog.log.conflicts import Reads
-from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.contents import Contents
+from lakelog.log.draft import Description, Inherited
 from lakelog.log.evolution import WritePlan
-from lakelog.log.files import AddFiles, RemoveFiles
-from lakelog.log.retry import Prepared
+from lakelog.log.outcomes import CommitResult
+from lakelog.log.places import is_absolute
+from lakelog.log.restore import inherited_from, row_groups_of
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.projection import project
 from lakelog.spark.commits import REMOVED, Change, check_features
 from lakelog.spark.constraints import filled
+from lakelog.spark.dml.marked import Marked
 from lakelog.spark.expressions import quoted
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.stage import Stage, Target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 CHANGED = "__lakelog_changed"
 _RESERVED = "__lakelog_"
@@ -55,6 +59,8 @@ class Written:
     bytes: int = 0
     rows: int = 0
     change_files: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Rows that matched a condition, by the names of ``Rewrite.counted``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +74,15 @@ class Rewrite:
     reads: Reads
     removed: pa.Table
     """The files that go."""
+    marked: Marked | None = None
+    """The files that stay without some of their rows."""
     rows: "DataFrame | None"
     """What is written in their place, under the table's columns as they will be; None if that is nothing.
 
     ``CHANGED`` is a column more: whether the row is new or changed, and not only moved.
     """
+    counted: "Mapping[str, Column]" = field(default_factory=dict)
+    """Conditions by the columns of ``rows``: how many match is counted in the one pass that writes them."""
     changes: "DataFrame | None" = None
     """For the change feed: the same columns, and what happened to each row."""
     plan: WritePlan | None = None
@@ -84,46 +94,64 @@ class Rewrite:
     def prepare(self, options: WriteOptions) -> PreparedChange[ChangeResult]:
         """Writes the files."""
         plan = self.plan or unchanged(self.snapshot)
-        if self.rows is None and not self.removed.num_rows and not plan.actions:
+        marked = self.marked if self.marked is not None and self.marked.files.num_rows else None
+        if self.rows is None and marked is None and not self.removed.num_rows and not plan.actions:
             return self._nothing(Written())
         metadata = Change(snapshot=self.snapshot, plan=plan).metadata
         check_features(metadata)
-        actions: list[Input] = [*plan.actions]
+        parts = _Parts(actions=[*plan.actions])
         if self.removed.num_rows:
-            actions.append(RemoveFiles(self.removed.select(REMOVED)))
-        if self.rows is None:
-            return self._prepared(actions, (), Written(), (), options)
-        columns = project(list(plan.schema), list(plan.schema))
+            parts.removes.append(self.removed.select(REMOVED))
+        if self.rows is None and marked is None:
+            return self._prepared(parts, (), options)
+        with OwnDirectory(self.dataset.committer, self.dataset.location) as own:
+            if self.rows is not None:
+                self._write(self.rows, own, metadata, parts, options)
+            if marked is not None:
+                self._mark(marked, own, parts)
+            if parts.are_none:
+                own.discard()
+                return self._nothing(parts.written)
+            return self._prepared(parts, (own,), options)
+
+    def _write(
+        self,
+        rows: "DataFrame",
+        own: OwnDirectory,
+        metadata: TableMetadata,
+        parts: "_Parts",
+        options: WriteOptions,
+    ) -> None:
+        columns = project(list(metadata.schema), list(metadata.schema))
         target = Target(location=self.dataset.location, metadata=metadata, columns=columns)
-        frame = self.rows
-        assert frame is not None, "what is told of changed rows was written again"
-        with Stage(self.dataset.committer, target, frame, options, is_new=F.col(CHANGED)) as stage:
-            harvest = stage.write()
-            found = _written(harvest)
-            if harvest.adds.num_rows:
-                actions.append(AddFiles(harvest.adds))
-            if self.changes is not None:
-                feed = stage.write_changes(self.changes)
-                actions += feed
-                found = Written(files=found.files, bytes=found.bytes, rows=found.rows, change_files=len(feed))
-            if not actions:
-                stage.discard()
-                return self._nothing(found)
-            return self._prepared(actions, harvest.row_groups, found, (stage,), options)
+        stage = Stage(own, target, rows, options, is_new=F.col(CHANGED), counted=self.counted)
+        harvest = stage.write()
+        parts.written = _written(harvest, stage.counts)
+        parts.adds.append(harvest.adds)
+        parts.row_groups.append(harvest.row_groups)
+        if self.changes is not None:
+            feed = stage.write_changes(self.changes)
+            parts.actions += feed
+            parts.written = replace(parts.written, change_files=len(feed))
+
+    def _mark(self, marked: Marked, own: OwnDirectory, parts: "_Parts") -> None:
+        parts.adds.append(marked.write(self.dataset.location, own))
+        parts.removes.append(marked.files.select(REMOVED))
+        # All of these files are where the change had to look for rows.
+        (where,) = self.reads.predicates
+        parts.row_groups.append(row_groups_of(self.snapshot, marked.files, where))
+        parts.marked = marked.files
 
     def _nothing(self, written: Written) -> PreparedChange[ChangeResult]:
         metrics = self.metrics(written)
-        return PreparedChange(prepared=None, told=lambda result: self._told(result, metrics))
+        return PreparedChange(
+            contents=None, base_version=self.snapshot.version, told=lambda result: self._told(result, metrics)
+        )
 
     def _prepared(
-        self,
-        actions: Sequence[Input],
-        row_groups: Any,
-        written: Written,
-        stages: tuple[Stage, ...],
-        options: WriteOptions,
+        self, parts: "_Parts", directories: tuple[OwnDirectory, ...], options: WriteOptions
     ) -> PreparedChange[ChangeResult]:
-        metrics = self.metrics(written)
+        metrics = self.metrics(parts.written)
         metrics["executionTimeMs"] = round((time.monotonic() - self.started) * 1000)
         extra: dict[str, Any] = {
             "operationMetrics": {name: str(value) for name, value in metrics.items()},
@@ -137,19 +165,55 @@ class Rewrite:
             committer=options.committer,
             extra=extra,
         )
-        table_id = self.dataset.id
-        prepared = Prepared(
-            table_id=table_id,
+        return PreparedChange(
+            contents=parts.contents(self.snapshot, description),
             base_version=self.snapshot.version,
-            draft_for=lambda expected: Draft(table_id, expected, actions, description, row_groups),
             reads=self.reads,
+            told=lambda result: self._told(result, metrics),
+            directories=directories,
         )
-        return PreparedChange(prepared=prepared, told=lambda result: self._told(result, metrics), stages=stages)
 
     def _told(self, result: CommitResult | None, metrics: Mapping[str, int]) -> ChangeResult:
         if result is None:
             return ChangeResult(version=self.snapshot.version, commit_id=None, metrics=metrics)
         return ChangeResult(version=result.version, commit_id=result.commit_id, metrics=metrics)
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    """What a change commits, as it comes together."""
+
+    actions: list[Action]
+    adds: list[pa.Table] = field(default_factory=list)
+    removes: list[pa.Table] = field(default_factory=list)
+    row_groups: list[pa.Table] = field(default_factory=list)
+    marked: pa.Table | None = None
+    written: Written = field(default_factory=Written)
+
+    @property
+    def are_none(self) -> bool:
+        return not self.actions and not any(table.num_rows for table in (*self.adds, *self.removes))
+
+    def contents(self, snapshot: Snapshot, description: Description) -> Contents:
+        return Contents(
+            table_id=snapshot.state.table_id,
+            description=description,
+            actions=self.actions,
+            adds=_one(self.adds),
+            removes=_one(self.removes),
+            row_groups=_one(self.row_groups),
+            inherited=Inherited() if self.marked is None else _inherited(snapshot, self.marked),
+        )
+
+
+def _one(tables: Sequence[pa.Table]) -> pa.Table | None:
+    return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def _inherited(snapshot: Snapshot, marked: pa.Table) -> Inherited:
+    """Files that are marked are still what they were written as, where they were written."""
+    outside = any(map(is_absolute, marked.column("path").to_pylist()))
+    return replace(inherited_from(snapshot, marked), outside=outside)
 
 
 def unchanged(snapshot: Snapshot) -> WritePlan:
@@ -169,7 +233,7 @@ def following(rows: "DataFrame", metadata: TableMetadata, names: Collection[str]
     """Changed rows with generated columns that follow the others. Those of rows that are only moved stay."""
     if not names:
         return rows
-    before = {name: f"__lakelog_before_{number}" for number, name in enumerate(names)}
+    before = {name: f"__lakelog_generated_{number}" for number, name in enumerate(names)}
     both = rows.select("*", *[F.col(quoted(name)).alias(old) for name, old in before.items()])
     made = filled(both, metadata, names)
     return made.select(
@@ -201,5 +265,5 @@ def total(files: pa.Table, column: str = "size") -> int:
     return int(pc.sum(files.column(column)).as_py() or 0)
 
 
-def _written(harvest: Harvest) -> Written:
-    return Written(files=harvest.adds.num_rows, bytes=total(harvest.adds), rows=harvest.rows)
+def _written(harvest: Harvest, counts: Mapping[str, int]) -> Written:
+    return Written(files=harvest.adds.num_rows, bytes=total(harvest.adds), rows=harvest.rows, counts=counts)

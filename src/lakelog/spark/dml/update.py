@@ -1,16 +1,17 @@
-"""Updating rows: files that hold one that matches are written again."""
+"""Updating rows: files that hold one that matches are written again, or lose it to another by deletion vectors."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
+from lakelog.errors import ValidationError, Violation
 from lakelog.log.change_feed import CHANGE_TYPE, is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.snapshot import Snapshot
-from lakelog.spark.dml.assign import Expression, assigned
+from lakelog.spark.dml.assign import Expression, assigned, unqualified
+from lakelog.spark.dml.marked import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
 from lakelog.spark.dml.matched import matched_files
 from lakelog.spark.dml.rewrite import (
     CHANGED,
@@ -24,11 +25,11 @@ from lakelog.spark.dml.rewrite import (
 )
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
-from lakelog.spark.frames import session_for
+from lakelog.spark.frames import aliased, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.read import read_these
+from lakelog.spark.read import ROW_FILE, ROW_INDEX, read_located, read_these
 from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def prepare_update(
     condition: "str | Column | None",
     options: WriteOptions,
     spark: "SparkSession | None" = None,
+    alias: str | None = None,
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that changes."""
     session = session_for(spark)
@@ -51,31 +53,39 @@ def prepare_update(
     refuse_reserved("update", snapshot.schema.names)
     schema = snapshot.schema
     old = {name: F.col(quoted(name)) for name in schema.names}
-    new = assigned(schema, empty_frame(session, schema), values, old, "update")
-    matched = matched_files(session, dataset, snapshot, condition)
-    counted = Observation()
-    changes = rows = None
+    if not isinstance(values, Mapping):
+        raise ValidationError("update", [Violation("set", f"expected columns and their new values, got {values!r}")])
+    named = {unqualified(name, alias, schema): value for name, value in values.items()}
+    new = assigned(schema, aliased(empty_frame(session, schema), alias), named, old, "update")
+    matched = matched_files(session, dataset, snapshot, condition, alias)
+    changes = rows = marked = None
+    removed = matched.files
     if matched.files.num_rows:
+        by_vectors = wants_vectors(snapshot) and bool(matched.part.num_rows) and can_be_marked(matched.files)
         is_match = F.lit(True) if condition is None else matches(condition)
-        found = read_these(session, dataset.location, snapshot, matched.files)
-        marked = found.select("*", is_match.alias(CHANGED))
-        marked = marked.observe(counted, F.count_if(F.col(CHANGED)).alias("updated"))
+        read, where = (read_located, (ROW_FILE, ROW_INDEX)) if by_vectors else (read_these, ())
+        found = aliased(read(session, dataset.location, snapshot, matched.files), alias)
+        found = found.select("*", is_match.alias(CHANGED))
         is_told = is_kept(snapshot.state.metadata)
         kept = {name: f"{_BEFORE}_{number}" for number, name in enumerate(old)} if is_told else {}
-        rows = marked.select(
+        rows = (found.where(CHANGED) if by_vectors else found).select(
             *[
                 F.when(F.col(CHANGED), new[name]).otherwise(column).alias(name) if name in new else column
                 for name, column in old.items()
             ],
             CHANGED,
             *[old[name].alias(before) for name, before in kept.items()],
+            *where,
         )
         metadata = snapshot.state.metadata
         # Generated columns follow those that they are made of, unless somebody says what they are.
         rows = following(rows, metadata, metadata.rules.generated.keys() - new.keys())
-        if is_told:
-            # Once, so that the feed says what the files have: an expression may be another one the next time.
+        if is_told or by_vectors:
+            # Once, so that feed, vectors and files say the same: an expression may be another one the next time.
             rows = rows.localCheckpoint(eager=True)
+        if by_vectors:
+            removed, marked = parted(matched.files, indexes_by_file(rows, dataset.location, matched.files))
+        if is_told:
             changed = rows.where(CHANGED)
             before = changed.select(*[F.col(column).alias(name) for name, column in kept.items()])
             changes = before.withColumn(CHANGE_TYPE, F.lit("update_preimage")).union(
@@ -83,15 +93,16 @@ def prepare_update(
             )
 
     def metrics(written: Written) -> dict[str, int]:
-        updated = int(counted.get["updated"]) if rows is not None else 0
+        updated = written.counts.get("updated", 0)
         return {
-            "numRemovedFiles": matched.files.num_rows,
-            "numRemovedBytes": total(matched.files),
+            "numRemovedFiles": removed.num_rows,
+            "numRemovedBytes": total(removed),
             "numAddedFiles": written.files,
             "numAddedBytes": written.bytes,
             "numAddedChangeFiles": written.change_files,
             "numUpdatedRows": updated,
             "numCopiedRows": written.rows - updated,
+            **vector_metrics(marked, removed),
         }
 
     return Rewrite(
@@ -100,8 +111,10 @@ def prepare_update(
         operation="UPDATE",
         parameters={"predicate": shown_condition(condition)},
         reads=Reads(everything=True) if condition is None else Reads(predicates=(matched.predicate,)),
-        removed=matched.files,
+        removed=removed,
+        marked=marked,
         rows=rows,
+        counted={"updated": F.col(CHANGED)},
         changes=changes,
         metrics=metrics,
     ).prepare(options)

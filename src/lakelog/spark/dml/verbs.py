@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError
 from lakelog.lake import Lake
+from lakelog.spark.auto_compact import commit
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -28,9 +29,15 @@ def options(retries: int, committer: str | None, user_metadata: str | None) -> W
 
 
 def delete(
-    lake: Lake, dataset: Dataset, where: "str | Column | None", options: WriteOptions, spark: "SparkSession | None"
+    lake: Lake,
+    dataset: Dataset,
+    where: "str | Column | None",
+    options: WriteOptions,
+    spark: "SparkSession | None",
+    alias: str | None = None,
 ) -> ChangeResult:
-    return prepare_delete(dataset, dataset.snapshot(), where, options, spark).commit(lake, options.retries)
+    change = prepare_delete(dataset, dataset.snapshot(), where, options, spark, alias)
+    return commit(change, lake, options.retries, spark)
 
 
 def update(
@@ -40,8 +47,10 @@ def update(
     where: "str | Column | None",
     options: WriteOptions,
     spark: "SparkSession | None",
+    alias: str | None = None,
 ) -> ChangeResult:
-    return prepare_update(dataset, dataset.snapshot(), values, where, options, spark).commit(lake, options.retries)
+    change = prepare_update(dataset, dataset.snapshot(), values, where, options, spark, alias)
+    return commit(change, lake, options.retries, spark)
 
 
 def merge(
@@ -57,6 +66,6 @@ def merge(
 
     def run(merge: Merge) -> ChangeResult:
         change = prepare_merge(dataset, dataset.snapshot(), merge, options, frame.sparkSession)
-        return change.commit(lake, options.retries)
+        return commit(change, lake, options.retries, frame.sparkSession)
 
     return MergeBuilder(Merge(source=frame, condition=condition, clauses=(), alias=alias), run)
