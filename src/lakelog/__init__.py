@@ -23,9 +23,9 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.lake import Lake, connect
-from lakelog.log.commit import CommitResult
 from lakelog.log.evolution import SchemaVersion, WritePlan
 from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
+from lakelog.log.outcomes import CommitResult
 from lakelog.log.reading import FileGroup
 from lakelog.log.restore import RestoreResult
 from lakelog.log.snapshot import Changes, Commit, Snapshot

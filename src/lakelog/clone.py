@@ -32,8 +32,9 @@ from lakelog.log.places import WRITE, Storage, in_threads, is_absolute, root_uri
 from lakelog.log.restore import added_again, inherited_from, row_groups_of
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
+from lakelog.log.state import Head
 from lakelog.log.validation.features import needed_features, raised_protocol, supported_features
-from lakelog.upkeep.writes import end_write, register_write
+from lakelog.upkeep.writes import end_write, register_write, renew_write
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -70,7 +71,7 @@ def clone(
         raise ValidationError("clone", [Violation("location", message)])
     place = lake.new_location(name, location) if target is None else target.location
     with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors):
-        brought = _Brought(source, snapshot, files, paths, vectors, shallow)
+        brought = _Brought(source, snapshot, files, paths, vectors, shallow, is_here=_is_in(lake, source))
         if target is not None:
             return _replace(lake, target, brought, properties)
         metadata = brought.metadata(str(uuid.uuid4()), name, properties)
@@ -85,6 +86,13 @@ def _existing(lake: "Lake", name: str) -> Dataset | None:
         return lake.dataset(name)
     except DatasetNotFoundError:
         return None
+
+
+def _is_in(lake: "Lake", dataset: Dataset) -> bool:
+    """Whether a dataset, which may have been opened elsewhere, is in this catalog. No two share a location."""
+    with lake.committer.catalog.session() as session:
+        rows = session.fetch(lake.committer.catalog.queries["table_by_id"], {"table_id": dataset.id})
+    return any(Head(*row[: len(Head._fields)]).location == dataset.location for row in rows)
 
 
 def _refuse_converted(source: Dataset, snapshot: Snapshot, files: Any) -> None:
@@ -133,6 +141,8 @@ class _Brought:
     vectors: Mapping[str, str]
     """Deletion vectors as the clone names them, by the paths that the source has for their files."""
     shallow: bool
+    is_here: bool
+    """Whether the source is in the catalog of the clone."""
 
     def metadata(self, metadata_id: str, name: str | None, properties: Mapping[str, str] | None) -> Metadata:
         configuration = {**self.snapshot.metadata.configuration, **(properties or {})}
@@ -173,8 +183,10 @@ class _Brought:
 
     @property
     def inherited(self) -> Inherited:
-        unsure = inherited_from(self.snapshot, self.files).unsure
-        return Inherited(unsure=frozenset(self.paths[path] for path in unsure), outside=True)
+        unsure = frozenset(self.paths[path] for path in inherited_from(self.snapshot, self.files).unsure)
+        if not self.shallow or not self.is_here:
+            return Inherited(unsure=unsure, outside=True)
+        return Inherited(version=self.snapshot.version, table_id=self.source.id, unsure=unsure, outside=True)
 
     def description(self, leaving: Any) -> Description:
         size = pc.sum(self.files.column("size")).as_py() or 0
@@ -222,10 +234,11 @@ def _files_at(
         path: _elsewhere(each.vector, each.place and f"{root_uri(place)}/{moves[each.place]}")
         for path, each in found.items()
     }
-    register_write(committer, place, directory)
+    lease = register_write(committer, place, directory)
     try:
         storage = Storage()
         in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items())
+        renew_write(committer, lease)
         yield copies, vectors
     except CommitOutcomeUnknown:
         raise

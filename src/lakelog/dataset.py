@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakelog.definition import Definition
+from lakelog.detail import DatasetDetail, detail_of
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
-from lakelog.log.commit import CommitResult
 from lakelog.log.draft import Description
 from lakelog.log.evolution import SchemaVersion
 from lakelog.log.new_table import definition
+from lakelog.log.outcomes import CommitResult
 from lakelog.log.redefine import replace_table
 from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
@@ -72,6 +73,10 @@ class Dataset(Definition):
             if version is None or version == head.version:
                 return Snapshot(self.committer, head, self.committer.states.of_head(session, head))
             return Snapshot(self.committer, head, self.committer.states.load(session, self.id, version))
+
+    def detail(self) -> DatasetDetail:
+        """What there is to say about the table at its head: its size, properties and protocol among it."""
+        return detail_of(self.snapshot(), self.name, self.location, self.history(1)[0].timestamp)
 
     def history(self, limit: int | None = None) -> list[Commit]:
         """The commits, newest first."""
@@ -348,6 +353,31 @@ class Dataset(Definition):
             ignore_missing_files=ignore_missing_files,
             retries=retries,
         )
+
+    def clone(
+        self,
+        name: str,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        location: str | None = None,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        shallow: bool = True,
+    ) -> "Dataset":
+        """See ``Lake.clone``: a dataset in the same lake that begins as this one is, or was."""
+        options: dict[str, Any] = {"location": location, "properties": properties}
+        return self._lake.clone(self, name, version, timestamp, replace=replace, shallow=shallow, **options)
+
+    def generate(self, mode: str = "symlink_format_manifest") -> None:
+        """Writes lists of the head's files for engines that read Hive's symlink tables, the only mode.
+
+        One list, or one for each partition, in ``_symlink_format_manifest`` below the location; they are not kept up
+        to date. A table with deletion vectors is refused.
+        """
+        from lakelog.upkeep.symlinks import generate
+
+        generate(self, mode)
 
     def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):

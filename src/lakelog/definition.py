@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.commit import CommitResult, Committer
+from lakelog.log.commit import Committer
 from lakelog.log.evolution import WritePlan, alter, plan_write
+from lakelog.log.outcomes import CommitResult
 from lakelog.log.properties import drop_constraint, set_properties, unset_properties
+from lakelog.log.redefine import change_protocol, upgraded, with_feature
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.alter import (
     Layout,
@@ -133,6 +135,14 @@ class Definition:
         """Takes a column's default away: from now on it is null in rows that are written without it."""
         parameters = {"column": column, "default": None}
         return self._alter("CHANGE COLUMN", parameters, lambda table: set_default(table, column, None))
+
+    def add_feature(self, name: str) -> CommitResult | None:
+        """Lists a feature of Delta's in the protocol, with what it needs; None if it is there."""
+        return change_protocol(self.committer, self.id, lambda protocol: with_feature(protocol, name))
+
+    def upgrade_protocol(self, reader_version: int, writer_version: int) -> CommitResult | None:
+        """Raises Delta's protocol. Raises ``ValidationError`` for a lower one."""
+        return change_protocol(self.committer, self.id, lambda found: upgraded(found, reader_version, writer_version))
 
     def _alter(
         self, operation: str, parameters: Mapping[str, Any], change: Callable[[Layout], Layout]

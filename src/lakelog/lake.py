@@ -24,9 +24,10 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.locations import absolute, directory_of, real, root_directory
-from lakelog.log.commit import CommitResult, Committer, Conflict
+from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
 from lakelog.log.new_table import check_definition, definition
+from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import check_name, name_problem
@@ -225,7 +226,7 @@ class Lake:
                 refuse_foreign(place)
         with (
             CommitRecord(name, draft.description.operation) as record,
-            self.creating(name, commit_id) as (transaction, locations),
+            self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations),
         ):
             place = self.place_for(name, location, locations)
             created_at = now_ms()
@@ -239,15 +240,17 @@ class Lake:
         return Dataset(self, head), result
 
     @contextmanager
-    def creating(self, name: str, commit_id: str) -> Iterator[tuple[Transaction, set[str]]]:
+    def creating(self, name: str, commit_id: str, source: int | None = None) -> Iterator[tuple[Transaction, set[str]]]:
         """A transaction in which a dataset gets its name, and the locations that are taken.
 
-        Raises ``DatasetExistsError`` if there is one of that name, also if that shows at the end.
+        ``source`` is a table that will be locked in it. Raises ``DatasetExistsError`` if there is one of that name,
+        also if that shows at the end.
         """
         committer = self.committer
         queries = committer.catalog.queries
         with _name_taken(name):
-            transaction = committer.catalog.begin((), commit_id, committer.timeout)
+            sources = () if source is None else (source,)
+            transaction = committer.catalog.begin(sources, commit_id, committer.timeout)
             try:
                 if "lock_creation" in queries:
                     transaction.execute(queries["lock_creation"], {})
@@ -374,12 +377,13 @@ class Lake:
         table_id = self._head(name).table_id
         self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
 
-    def check(self, name: str, repair: bool = False, *, deep: bool = False) -> "CheckReport":
+    def check(self, name: str, repair: bool = False, *, deep: bool = True) -> "CheckReport":
         """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
 
-        Files must exist with their exact sizes; with ``deep`` also their footers are read, for rows and columns. With
-        ``repair``, what follows from the log is mended: the index of removed files, lost files of the mirror, leases
-        of writes that died. Data that is missing is reported, with the versions that need it.
+        All footers and deletion vectors are read; without ``deep`` only sizes of files are looked at. With
+        ``repair``, what follows from the log is mended: the indexes of removed files and of bounds, lost files and
+        checkpoints of the mirror, leases of writes that died. Data that is missing is reported, with the versions that
+        need it.
         """
         from lakelog.upkeep.check import check
 

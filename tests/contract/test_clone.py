@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelog import ConcurrencyError, Dataset, DatasetExistsError, Lake, LakelogError, ValidationError
+from lakelog import (
+    ConcurrencyError,
+    Dataset,
+    DatasetExistsError,
+    Lake,
+    LakelogError,
+    TransactionManager,
+    ValidationError,
+)
 from lakelog.actions import Action, AddFile, DeletionVector, RemoveFile
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.places import Storage, root_uri, uri_of
@@ -202,6 +210,38 @@ def test_a_vacuum_of_the_source_keeps_what_its_clones_need(lake: Lake, shallow: 
     source.vacuum(0, force=True)
     clone.vacuum(0, force=True)
     assert numbers(clone) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
+def test_a_clone_that_a_vacuum_of_its_source_overtakes_is_refused(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch, replaces: bool
+) -> None:
+    """It has seen the files of an old version, which go before it is committed."""
+    source = filled(lake)
+    commit(lake, source, *(RemoveFile(path=path) for path in paths(source.snapshot().files())))
+    if replaces:
+        table(lake, "copy")
+    with monkeypatch.context() as patched:
+        begin = lake.committer.catalog.begin
+
+        def begun(*arguments: Any, **options: Any) -> Any:
+            patched.undo()
+            assert other_lake.dataset(source.name).vacuum(0, force=True).removed == 2
+            return begin(*arguments, **options)
+
+        patched.setattr(lake.committer.catalog, "begin", begun)
+        with pytest.raises(ValidationError, match="version 2: its files are vacuumed"):
+            lake.clone(source, "copy", version=2, replace=replaces)
+    assert ("copy" in lake.versions()) == replaces
+    assert numbers(lake.clone(source, "now")) == []
+    check_invariants(lake)
+
+
+def test_a_thread_that_would_wait_for_its_own_lock_is_told(lake: Lake) -> None:
+    source = filled(lake)
+    with TransactionManager(lake).begin(source.id), pytest.raises(LakelogError, match="would wait for itself"):
+        lake.clone(source, "copy")
+    assert numbers(lake.clone(source, "copy")) == [1, 2, 3]
 
 
 def test_files_of_the_same_name_are_both_copied(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PT012  # it is the end of a transaction's block that raises
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakelog import ConcurrencyError, Lake, SchemaMismatchError, ValidationError, read_changes, write_dataset
+from lakelog import (
+    ConcurrencyError,
+    Lake,
+    SchemaMismatchError,
+    ValidationError,
+    read_changes,
+    read_dataset,
+    write_dataset,
+)
 from lakelog.spark import LakeTable
+from lakelog.spark import stage as stage_module
 from lakelog.spark.frames import setting
 from lakelog.spark.stage import Stage
 from lakelog.spark.table_builder import LakeTableBuilder
@@ -44,8 +54,8 @@ class TestOnce:
         source = spark.range(100).selectExpr("id", "'new' AS s").orderBy(F.rand()).alias("n")
         found = Join.matches
 
-        def forgetful(*arguments: Any) -> Any:
-            answer = found(*arguments)
+        def forgetful(*arguments: Any, **named: Any) -> Any:
+            answer = found(*arguments, **named)
             spark.catalog.clearCache()
             return answer
 
@@ -70,6 +80,73 @@ class TestOnce:
         dataset = written(local, spark.sql(rows), properties=FED)
         result = dataset.delete("ts < current_timestamp() AND id % 7 <> 3")
         assert read_changes(local, NAME, 1).count() == result.metrics["numDeletedRows"] == 600 - dataset.count()
+
+
+class TestEndedByHand:
+    def test_a_merge_that_is_interrupted_leaves_nothing(
+        self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dataset = written(local, spark.range(5))
+        found = stage_module.written_files
+
+        def interrupted(*arguments: Any) -> Any:
+            assert found(*arguments)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(stage_module, "written_files", interrupted)
+        merge = dataset.merge(spark.range(3, 8).alias("n"), "t.id = n.id", alias="t")
+        with pytest.raises(KeyboardInterrupt):
+            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        assert (dataset.version, leftovers(local)) == (0, (1, 0))
+
+
+class TestSources:
+    def test_columns_of_one_name_do_no_harm_unless_they_are_meant(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT id, 'old' AS s FROM range(4)"))
+        left = spark.sql("SELECT 1L AS id, 'a' AS s").alias("l")
+        joined = left.join(spark.sql("SELECT 1L AS id, 'b' AS s").alias("r"), F.expr("l.id = r.id"))
+        merge = dataset.merge(joined, "t.id = l.id", alias="t")
+        for wrong in (
+            merge.whenMatchedUpdateAll(),
+            merge.withSchemaEvolution().whenMatchedUpdateAll(),
+            merge.whenMatchedDelete("s = 'a'"),
+        ):
+            with pytest.raises(ValidationError, match=r"(?i)several columns|ambiguous"):
+                wrong.execute()
+        assert dataset.version == 0
+        merge.whenMatchedUpdate(set={"s": "concat(l.s, r.s)"}).execute()
+        assert [row[1] for row in sorted(rows_of(local))] == ["old", "ab", "old", "old"]
+
+    def test_a_date_that_python_does_not_know_is_found(self, local: Lake, spark: SparkSession) -> None:
+        days = "VALUES (DATE'2026-01-01', 1), (date_add(DATE'9999-12-31', 1), 2) AS d(day, v)"
+        dataset = written(local, spark.sql(f"SELECT * FROM {days}"))
+        source = spark.sql(f"SELECT day, v + 10 AS v FROM {days}").alias("n")
+        merge = dataset.merge(source, "t.day = n.day", alias="t").whenMatchedUpdateAll().whenNotMatchedInsertAll()
+        assert merge.execute().metrics["numTargetRowsUpdated"] == 2
+        assert sorted(row["v"] for row in read_dataset(local, NAME, columns=["v"]).collect()) == [11, 12]
+
+    def test_a_date_that_no_partition_can_have_matches_nothing(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT DATE'2026-01-01' AS day, 1 AS v"), partition_by=["day"])
+        source = spark.sql(
+            "SELECT d AS day, 9 AS v FROM VALUES (DATE'2026-01-01'), (date_add('9999-12-31', 1)) AS s(d)"
+        )
+        merge = dataset.merge(source.alias("n"), "t.day = n.day", alias="t").whenMatchedUpdateAll()
+        with pytest.raises(ValidationError, match="is not a value of column 'day'"):
+            merge.whenNotMatchedInsertAll().execute()
+        assert (dataset.version, leftovers(local)) == (0, (1, 0))
+        assert merge.execute().metrics["numTargetRowsUpdated"] == 1
+
+    def test_a_new_row_gets_a_whole_struct(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT 1L AS id, named_struct('x', 1, 'y', 2) AS place"))
+        source = spark.sql("SELECT 2L AS id, named_struct('x', 7) AS place").alias("n")
+        merge = dataset.merge(source, "t.id = n.id", alias="t")
+        with pytest.raises(SchemaMismatchError, match="a row that is new gets a whole one"):
+            merge.whenNotMatchedInsert(values={"id": "n.id", "place.x": "7"}).execute()
+        with pytest.raises(SchemaMismatchError, match="place"):
+            merge.whenNotMatchedInsertAll().execute()
+        assert dataset.version == 0
+        merge.withSchemaEvolution().whenNotMatchedInsertAll().execute()
+        assert rows_of(local, where="id = 2") == [(2, (7, None))]
 
 
 class TestNames:
@@ -196,9 +273,9 @@ class TestLakeTable:
     ) -> None:
         create = LakeTableBuilder._create
 
-        def late(builder: LakeTableBuilder, name: str) -> Any:
-            create(builder, name)
-            return create(builder, name)
+        def late(builder: LakeTableBuilder) -> Any:
+            create(builder)
+            return create(builder)
 
         monkeypatch.setattr(LakeTableBuilder, "_create", late)
         builder = LakeTable.createIfNotExists(spark, lake=local).tableName("raced").addColumn("id", "INT")

@@ -9,7 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lakelog import Lake, read_changes, read_dataset
+from lakelog import Lake, ValidationError, connect, read_changes, read_dataset
+from lakelog.spark import read_stream
 from tests.fixtures.change_feed import KEPT, Change, ChangedTable, changes, removed
 from tests.fixtures.door import BACKENDS, NAME, Door
 from tests.fixtures.vectors import delete, inline
@@ -124,6 +125,27 @@ class TestStream:
         filled(lake)
         self.copy(door, tmp_path, startingVersion=1)
         assert plain(read_dataset(lake, COPY)) == plain(read_changes(lake, NAME, 1)) != []
+
+    def test_read_stream_gives_the_same(self, lake: Lake, door: Door, spark: SparkSession, tmp_path: Path) -> None:
+        filled(lake)
+        checkpoint = str(tmp_path / "checkpoint")
+        stream = read_stream(lake, NAME, checkpoint=checkpoint, starting_version=1, read_change_feed=True, spark=spark)
+        door.write_stream(stream, checkpoint, COPY).awaitTermination()
+        assert plain(read_dataset(lake, COPY)) == plain(read_changes(lake, NAME, 1)) != []
+
+    def test_read_stream_says_what_has_no_feed(self, spark: SparkSession, tmp_path: Path) -> None:
+        with connect(f"duckdb:///{tmp_path}/catalog.duckdb") as lake:
+            ChangedTable(lake, properties={})
+            with pytest.raises(ValidationError) as refused:
+                read_stream(
+                    lake, NAME, checkpoint=str(tmp_path), read_change_feed=True, skip_change_commits=True, spark=spark
+                )
+        wrong = [(each.where, each.message.split()[0]) for each in refused.value.violations]
+        assert wrong == [
+            ("read_change_feed", "Spark's"),
+            ("read_change_feed", f"{NAME!r}"),
+            ("skip_change_commits", "leaves"),
+        ]
 
     def test_what_comes_before_a_change_of_columns_is_told_and_a_restart_goes_on(
         self, lake: Lake, door: Door, tmp_path: Path

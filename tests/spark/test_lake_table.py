@@ -84,6 +84,22 @@ class TestVerbs:
         with pytest.raises(ValidationError, match="set: expected columns"):
             table.update("id = 1")
 
+    def test_an_alias_names_the_table_in_every_expression(self, table: LakeTable) -> None:
+        named = table.alias("t")
+        named.delete("t.id > 2 AND t.s <> '9'")
+        named.delete(F.col("t.id") == 0)
+        named.update("t.id = 1", {"t.s": "concat(t.s, 't')"})
+        named.update(set={"s": F.concat(F.col("t.s"), F.lit("!"))})
+        assert {row["id"]: row["s"] for row in table.toDF().collect()} == {1: "1t!", 2: "2!", 9: "9!"}
+        with pytest.raises(ValidationError, match="u"):
+            named.delete("u.id = 1")
+
+    def test_an_alias_names_partitions(self, attached: Lake, spark: SparkSession) -> None:
+        write_dataset(attached, "days", spark.sql("SELECT id, id % 2 AS day FROM range(4)"), partition_by=["day"])
+        table = LakeTable.forName(spark, "days").alias("t")
+        table.delete("t.day = 1")
+        assert ids(table) == [0, 2]
+
     def test_history_and_detail_have_deltas_columns(self, table: LakeTable) -> None:
         table.delete("id = 1")
         newest, oldest = table.history().collect()
@@ -116,15 +132,23 @@ class TestUpkeep:
             write_dataset(attached, "events", spark.range(start, start + 10).selectExpr("id", "'x' AS s").coalesce(1))
         (answer,) = table.optimize().executeCompaction().collect()
         assert (answer["metrics"]["numFilesAdded"], answer["metrics"]["numFilesRemoved"]) == (1, 3)
+        removed = answer["metrics"]["filesRemoved"]
+        assert removed["min"] <= removed["avg"] <= removed["max"] < removed["totalSize"]
+        assert (removed["totalFiles"], answer["metrics"]["totalConsideredFiles"]) == (3, 3)
+        assert answer["metrics"]["zOrderStats"] is None
         (answer,) = table.optimize().executeZOrderBy("id", "s").collect()
-        assert answer["metrics"]["numFilesRemoved"] == 1
-        assert table.vacuum().count() == 0
+        assert answer["metrics"]["numFilesRemoved"] == answer["metrics"]["zOrderStats"]["mergedFiles"]["num"] == 1
+        (answer,) = table.optimize().executeCompaction().collect()
+        assert (answer["metrics"]["filesAdded"]["min"], answer["metrics"]["totalFilesSkipped"]) == (None, 1)
+        vacuumed = table.vacuum()
+        assert (vacuumed.count(), vacuumed.columns) == (0, [])
         assert ids(table) == list(range(30))
 
     def test_a_table_is_restored_and_cloned(self, table: LakeTable, spark: SparkSession) -> None:
         table.delete("id > 3")
         (answer,) = table.restoreToVersion(0).collect()
         assert (answer["num_restored_files"], answer["num_removed_files"]) == (1, 1)
+        assert table.history(1).collect()[0]["operationParameters"] == {"version": "0", "timestamp": None}
         assert len(ids(table)) == 10
         assert ids(table.cloneAtVersion(1, "cloned", True)) == [0, 1, 2, 3]
         assert len(ids(table.clone("copied"))) == 10
@@ -193,7 +217,7 @@ class TestBuilder:
         check_invariants(attached)
 
     def test_what_a_table_needs_is_asked_for(self, attached: Lake, spark: SparkSession) -> None:
-        with pytest.raises(ValidationError, match="every table of a lake has a name"):
+        with pytest.raises(ValidationError, match="expected a tableName or a location"):
             LakeTable.create(spark).addColumn("id", "INT").execute()
         with pytest.raises(ValidationError, match="identity columns are not supported"):
             LakeTable.create(spark).addColumn("id", "BIGINT", generatedByDefaultAs=object())

@@ -20,6 +20,7 @@ import lakelog.spark.optimize
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.parquet.footers import WrittenFile, harvest
+from lakelog.spark import LakeTable
 from lakelog.spark.optimize import OptimizeResult
 from tests.contract.samples import commit, paths
 from tests.fixtures.vectors import delete
@@ -95,7 +96,7 @@ def test_small_files_become_one_and_rows_stay(local: Lake) -> None:
     assert (file["row_count"], file["data_change"]) == (80, False)
     assert not any(dataset.changes(2).removed.column("data_change").to_pylist())
     assert dataset.snapshot().row_groups().num_rows == 1
-    assert dataset.optimize() == OptimizeResult(version=None, metrics={})
+    assert dataset.optimize() == OptimizeResult(version=None, metrics={}, files_considered=1)
     assert dataset.version == 2
     for reader in (rows_by_delta_rs, rows_by_duckdb):
         assert sorted((tuple(row.values()) for row in reader(dataset.location)), key=repr) == before
@@ -356,6 +357,31 @@ def test_a_write_that_leaves_many_small_files_compacts_them(
         local, "events", spark.sql("SELECT CAST(id AS INT) AS id, 2 AS p FROM range(20, 22)"), max_records_per_file=1
     )
     assert (dataset.version, files(dataset).num_rows) == (4, 2)
+    check_invariants(local)
+
+
+@pytest.mark.parametrize("change", ["update", "merge", "delete", "transaction"])
+def test_any_change_that_leaves_many_small_files_compacts_them(
+    local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    dataset = table(local, files=4)
+    dataset.set_properties({"delta.autoOptimize.autoCompact": "true"})
+    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 3)
+    before = dataset.count()
+    source = spark.sql("SELECT 1L AS id, 1D AS a, 1 AS b, 'n' AS s").alias("n")
+    match change:
+        case "update":
+            dataset.update({"s": "'new'"}, "id = 1")
+        case "merge":
+            named = LakeTable.forName(spark, "events", lake=local).alias("t")
+            named.merge(source, "t.id = n.id").whenMatchedUpdateAll().execute()
+        case "delete":
+            dataset.delete("id = 1")
+        case "transaction":
+            with local.transaction() as tx:
+                tx.update("events", {"id": "id"}, "id = 1")
+    assert dataset.history(1)[0].operation == "OPTIMIZE"
+    assert (files(dataset).num_rows, dataset.count()) == (1, before - (change == "delete"))
     check_invariants(local)
 
 

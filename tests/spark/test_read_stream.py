@@ -223,7 +223,7 @@ def test_the_feed_holds_only_what_the_query_has_not_taken(local: Lake, spark: Sp
 
 KILLED = """
 import os, signal, sys
-import lakelog, lakelog.spark, lakelog.spark.stage as stage
+import lakelog, lakelog.spark
 from lakelog.log.commit import Committer
 from lakelog.spark import feed
 url, root, checkpoint, step = sys.argv[1:]
@@ -231,7 +231,7 @@ spark = lakelog.spark.session("killed", master="local[1]", config={"spark.driver
 lake = lakelog.connect(url, root=root)
 place, _, after = step.partition(" ")
 owner, name, at = {"begin": (feed.Feed, "begin", 1), "publish": (feed.Feed, "_publish", 1),
-                   "write": (stage.Stage, "write", 2), "commit": (Committer, "commit", 2)}[place]
+                   "commit": (Committer, "commit", 2)}[place]
 original, calls = getattr(owner, name), 0
 def dies(self, *arguments):
     global calls
@@ -250,7 +250,7 @@ query.awaitTermination()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["begin after", "publish after", "write after", "commit", "commit after"])
+@pytest.mark.parametrize("step", ["begin after", "publish after", "commit", "commit after"])
 def test_a_query_that_is_killed_at_any_step_copies_each_row_once(
     spark: SparkSession, tmp_path: Path, checkpoint: str, step: str
 ) -> None:

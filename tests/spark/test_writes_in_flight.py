@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ from pyspark.sql import SparkSession
 from lakelog import (
     CommitOutcomeUnknown,
     Lake,
+    LakelogError,
     SchemaMismatchError,
     VersionNotFoundError,
     read_dataset,
     write_dataset,
 )
+from tests.contract.upkeep_tables import move_clock
 from tests.fixtures.door import Door
 from tests.fixtures.lakes import rows
 
@@ -64,6 +68,23 @@ def test_a_write_of_unknown_outcome_stays_registered(spark: SparkSession, local:
     with pytest.raises(CommitOutcomeUnknown):
         write_dataset(local, "events", spark.range(3))
     assert len(rows(local, "dl_writes")) == 1
+
+
+@pytest.mark.parametrize(("days", "passes"), [(5, True), (8, False)])
+def test_a_write_commits_only_while_its_lease_lasts(
+    spark: SparkSession, local: Lake, monkeypatch: pytest.MonkeyPatch, days: int, passes: bool
+) -> None:
+    write_dataset(local, "events", spark.range(3))
+    watcher = local.committer.watcher = Watcher(local)
+    refused = nullcontext() if passes else pytest.raises(LakelogError, match="has outlived its lease")
+    with refused, local.transaction() as transaction:
+        transaction.write("events", spark.range(3))
+        move_clock(monkeypatch, timedelta(days=days))
+    assert (local.dataset("events").version, len(watcher.seen)) == ((1, 1) if passes else (0, 0))
+    for seen in watcher.seen:
+        assert seen["expires_at"] - seen["started_at"] >= timedelta(days=12) // timedelta(milliseconds=1)
+    assert rows(local, "dl_writes") == []
+    assert len(list(Path(local.dataset("events").location).glob("__w=*"))) == 1 + passes
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

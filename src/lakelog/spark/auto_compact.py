@@ -1,6 +1,5 @@
-"""Compaction that a table asks for by a property: after a write that left many small files in a partition."""
+"""Compaction that a table asks for by a property: after a change that left many small files in a partition."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -9,8 +8,9 @@ from lakelog.dataset import Dataset
 from lakelog.lake import Lake
 from lakelog.log.bins import TARGET_SIZE, Sizes, packed
 from lakelog.log.reading import TO_READ
-from lakelog.spark.commits import WriteResult
+from lakelog.spark.frames import session_for
 from lakelog.spark.optimize import Asked, OptimizeResult, check_rewritable, rewritten
+from lakelog.spark.prepared import PreparedChange, Result
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
@@ -25,22 +25,31 @@ _TARGET = 128 << 20
 """Smaller than what somebody asks for who has the time: a write waits for it."""
 
 
-def compacted(
-    lake: Lake, name: str, configuration: Mapping[str, str], result: WriteResult, spark: "SparkSession"
-) -> WriteResult:
-    """The result of a write as it is, after a compaction if one is due. Whatever that runs into, the write stands.
+def commit(change: PreparedChange[Result], lake: Lake, retries: int, spark: "SparkSession | None") -> Result:
+    """Commits a change by itself, and what it has left of small files is compacted if the table asks for it."""
+    result = change.send(lake, retries)
+    if result is not None:
+        compact_after(lake, result.table_id, result.version, spark)
+    return change.told(result)
+
+
+def compact_after(lake: Lake, table_id: int, version: int, spark: "SparkSession | None") -> None:
+    """A compaction, if one is due after a commit of this process. Whatever that runs into, the commit stands.
 
     Where the table's properties do not ask for it, nothing happens, and nobody is asked anything.
     """
-    if configuration.get(AUTO_COMPACT, "").lower() not in _ON or result.skipped or not result.files:
-        return result
+    state = lake.committer.states.known(table_id, version)
+    if state is None or state.metadata.action.configuration.get(AUTO_COMPACT, "").lower() not in _ON:
+        return
+    name = lake.committer.states.names.get(table_id, f"table {table_id}")
     try:
-        done = _compact(lake, lake.dataset(name), result.version, spark)
+        with lake.committer.catalog.session() as session:
+            dataset = Dataset(lake, lake.committer.head(session, table_id))
+        done = _compact(lake, dataset, version, session_for(spark))
         if done.version is not None:
             log.info("%s: compacted %d files into %d", name, done.files_removed, done.files_added)
     except Exception as error:
-        log.warning("%s: version %d stands, but could not be compacted: %s", name, result.version, error)
-    return result
+        log.warning("%s: version %d stands, but could not be compacted: %s", name, version, error)
 
 
 def _compact(lake: Lake, dataset: Dataset, version: int, spark: "SparkSession") -> OptimizeResult:

@@ -19,10 +19,10 @@ from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
-from lakelog.spark.deleted_rows import by_index, deleted_indexes, names_of
+from lakelog.spark.deleted_rows import by_index, deleted_indexes
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
-from lakelog.spark.manifest import Files, read_files, uri_of
+from lakelog.spark.manifest import Files, names_of, read_files, uri_of
 from lakelog.spark.partitions import canonical, partition_values
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.read import described, selected

@@ -1,6 +1,5 @@
 """Tables of other formats that become datasets where they are, by the identifiers that Delta's users know."""
 
-import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StructType
@@ -9,21 +8,20 @@ from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.schema.spark import from_spark
+from lakelog.spark.identifiers import format_and_path, name_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IDENTIFIER = re.compile(r"(parquet|delta)\.`([^`]+)`", re.IGNORECASE)
-
 
 def convert(lake: Lake, identifier: str, partition_schema: "str | StructType | None", name: str | None) -> Dataset:
     """Raises ``ValidationError`` for what is not ``parquet.`/path` `` or ``delta.`/path` ``."""
-    found = _IDENTIFIER.fullmatch(identifier.strip()) if isinstance(identifier, str) else None
-    if found is None:
+    found = format_and_path(identifier) if isinstance(identifier, str) else None
+    if found is None or found[0] not in ("parquet", "delta"):
         message = "expected parquet.`/path/to/files` or delta.`/path/to/table`"
         raise ValidationError("conversion", [Violation(repr(identifier), message)])
-    kind, path = found[1].lower(), found[2].rstrip("/")
-    chosen = name or path.rsplit("/", 1)[-1]
+    kind, path = found
+    chosen = name or name_for(lake, path)
     if kind == "delta":
         dataset = lake.import_delta(path, chosen).dataset
         assert dataset is not None, "it was not a dry run"

@@ -51,6 +51,11 @@ def session_for(spark: "SparkSession | None") -> "SparkSession":
     return SparkSession.getActiveSession() or session()
 
 
+def aliased(frame: "DataFrame", alias: str | None) -> "DataFrame":
+    """A frame whose columns may be called by a name of it, too, if it has one."""
+    return frame.alias(alias) if alias else frame
+
+
 @contextmanager
 def setting(spark: "SparkSession", name: str, value: str) -> Iterator[None]:
     """Gives one of the session's settings another value for a while. Of several threads, the last one restores it."""

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakelog.log.bins import Bin
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.expressions import quoted
-from lakelog.spark.manifest import Files, metadata_path
+from lakelog.spark.manifest import Files, names_of
 from lakelog.spark.read import ROW_FILE, read_located
 from lakelog.spark.zorder import along_curve
 
@@ -48,13 +48,7 @@ def gathered(
 def _known(spark: "SparkSession", location: str, files: Any, numbers: Sequence[int]) -> "DataFrame":
     """The number of each file's bin, by what ``_metadata.file_path`` says of it."""
     places = Files(location, files.column("path").combine_chunks(), files.column("size").combine_chunks()).places
-    pairs = [(name, number) for place, number in zip(places, numbers, strict=True) for name in _names(place)]
+    pairs = [(name, number) for place, number in zip(places, numbers, strict=True) for name in names_of(place)]
     names, found = zip(*pairs, strict=True)
     table = pa.table({_NAME: pa.array(names, pa.string()), _NUMBER: pa.array(found, pa.int32())})
     return F.broadcast(spark.createDataFrame(table))
-
-
-def _names(place: str) -> list[str]:
-    """Versions of Spark differ in the slashes of a local path."""
-    path = metadata_path(place)
-    return [f"file:{path}", f"file://{path}"] if path.startswith("/") else [path]

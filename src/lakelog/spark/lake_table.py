@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.redefine import change_protocol, upgraded, with_feature
+from lakelog.spark.auto_compact import commit
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.merge import Merge, prepare_merge
+from lakelog.spark.identifiers import name_for, path_in
 from lakelog.spark.optimize_builder import OptimizeBuilder
+from lakelog.spark.options import WriteOptions
 from lakelog.spark.read import read_snapshot
-from lakelog.spark.symlinks import generate
 from lakelog.spark.table_builder import LakeTableBuilder, Mode
 from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame, restore_frame
 from lakelog.spark.views import lake_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _RETRIES = 10
+_CHECKS_RETENTION = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 class LakeTable:
@@ -43,7 +45,10 @@ class LakeTable:
 
     @classmethod
     def forName(cls, sparkSession: "SparkSession", tableOrViewName: str, *, lake: Lake | None = None) -> "LakeTable":
-        """The dataset of that name. Raises ``DatasetNotFoundError``."""
+        """The dataset of that name, or of ``delta.`/path` `` the one there. Raises ``DatasetNotFoundError``."""
+        path = path_in(tableOrViewName)
+        if path is not None:
+            return cls.forPath(sparkSession, path, lake=lake)
         found = lake_of(sparkSession, lake, tableOrViewName)
         return cls(sparkSession, found, found.dataset(tableOrViewName))
 
@@ -67,7 +72,12 @@ class LakeTable:
     def isLakeTable(cls, sparkSession: "SparkSession", identifier: str, *, lake: Lake | None = None) -> bool:
         """Whether there is a dataset of that name or at that path."""
         found = lake_of(sparkSession, lake)
-        return identifier in found.versions() or found.dataset_at(identifier) is not None
+        return identifier in found.versions() or found.dataset_at(path_in(identifier) or identifier) is not None
+
+    @classmethod
+    def isDeltaTable(cls, sparkSession: "SparkSession", identifier: str, *, lake: Lake | None = None) -> bool:
+        """The same, by Delta's name."""
+        return cls.isLakeTable(sparkSession, identifier, lake=lake)
 
     @classmethod
     def convertToLakelog(
@@ -85,6 +95,19 @@ class LakeTable:
 
         found = lake_of(sparkSession, lake)
         return cls(sparkSession, found, convert(found, identifier, partitionSchema, name))
+
+    @classmethod
+    def convertToDelta(
+        cls,
+        sparkSession: "SparkSession",
+        identifier: str,
+        partitionSchema: "str | StructType | None" = None,
+        *,
+        name: str | None = None,
+        lake: Lake | None = None,
+    ) -> "LakeTable":
+        """The same, by Delta's name."""
+        return cls.convertToLakelog(sparkSession, identifier, partitionSchema, name=name, lake=lake)
 
     @classmethod
     def create(cls, sparkSession: "SparkSession | None" = None, *, lake: Lake | None = None) -> LakeTableBuilder:
@@ -128,26 +151,26 @@ class LakeTable:
         return frame.alias(self._alias) if self._alias else frame
 
     def alias(self, aliasName: str) -> "LakeTable":
-        """The same table, under another name in the expressions of a merge."""
+        """The same table, under another name in expressions."""
         return LakeTable(self._spark, self._lake, self._dataset, aliasName)
 
     def delete(self, condition: "str | Column | None" = None) -> None:
         """Deletes the rows that match a condition, or all rows."""
-        self._dataset.delete(condition, spark=self._spark)
+        verbs.delete(self._lake, self._dataset, condition, _options(), self._spark, self._alias)
 
     def update(self, condition: "str | Column | None" = None, set: Mapping[str, Expression] | None = None) -> None:
         """Sets columns of the rows that match a condition, or of all rows."""
         if set is None:
             raise ValidationError("update", [Violation("set", "expected columns and their new values, got None")])
-        self._dataset.update(set, condition, spark=self._spark)
+        verbs.update(self._lake, self._dataset, set, condition, _options(), self._spark, self._alias)
 
     def merge(self, source: "DataFrame", condition: "str | Column") -> "MergeBuilder[DataFrame]":
         """A merge, for clauses to be added. ``execute()`` gives the numbers of rows that were affected."""
-        options = verbs.options(_RETRIES, None, None)
+        options = _options()
 
         def run(merge: Merge) -> "DataFrame":
             change = prepare_merge(self._dataset, self._dataset.snapshot(), merge, options, self._spark)
-            return merge_frame(self._spark, change.commit(self._lake, _RETRIES).metrics)
+            return merge_frame(self._spark, commit(change, self._lake, _RETRIES, self._spark).metrics)
 
         return MergeBuilder(Merge(source=source, condition=condition, clauses=(), alias=self._alias), run)
 
@@ -157,12 +180,18 @@ class LakeTable:
 
     def detail(self) -> "DataFrame":
         """One row about the table, under Delta's columns."""
-        return detail_frame(self._spark, self._dataset)
+        return detail_frame(self._spark, self._dataset.detail())
 
     def vacuum(self, retentionHours: float | None = None) -> "DataFrame":
-        """Deletes files that no version needs any more. The answer is empty, as Delta's; ``dataset.vacuum`` reports."""
-        self._dataset.vacuum(retentionHours)
-        return self._spark.createDataFrame([], "path string")
+        """Deletes files that no version needs any more. The answer is empty, as Delta's; ``dataset.vacuum`` reports.
+
+        A retention that is not safe is refused, unless the session says by Delta's setting that it is not looked at.
+        """
+        from pyspark.sql.types import StructType
+
+        is_checked = str(self._spark.conf.get(_CHECKS_RETENTION, "true")).lower() != "false"
+        self._dataset.vacuum(retentionHours, force=not is_checked)
+        return self._spark.createDataFrame([], StructType([]))
 
     def optimize(self) -> OptimizeBuilder:
         """A builder that writes files together, or sorts their rows along a curve."""
@@ -183,7 +212,7 @@ class LakeTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "LakeTable":
-        """A dataset of that name that begins as this one is."""
+        """A dataset of that name, or at that path, that begins as this one is."""
         return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
@@ -211,23 +240,32 @@ class LakeTable:
     def _cloned(
         self, target: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None, **when: Any
     ) -> "LakeTable":
-        dataset = self._lake.clone(
-            self._dataset, target, shallow=shallow, replace=replace, properties=properties, **when
+        path = path_in(target)
+        existing = None if path is None else self._lake.dataset_at(path)
+        if path is not None:
+            target = name_for(self._lake, path) if existing is None else existing.name
+        dataset = self._dataset.clone(
+            target,
+            location=path if existing is None else None,
+            shallow=shallow,
+            replace=replace,
+            properties=properties,
+            **when,
         )
         return LakeTable(self._spark, self._lake, dataset)
 
     def generate(self, mode: str) -> None:
         """Writes lists of the table's files for engines that read ``symlink_format_manifest``, the only mode."""
-        generate(self._dataset, mode)
+        self._dataset.generate(mode)
 
     def addFeatureSupport(self, featureName: str) -> None:
         """Lists a feature in the protocol, with what it needs."""
-        change_protocol(self._lake.committer, self._dataset.id, lambda protocol: with_feature(protocol, featureName))
+        self._dataset.add_feature(featureName)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Raises the protocol. Never lowers it."""
-        change_protocol(
-            self._lake.committer,
-            self._dataset.id,
-            lambda protocol: upgraded(protocol, readerVersion, writerVersion),
-        )
+        self._dataset.upgrade_protocol(readerVersion, writerVersion)
+
+
+def _options() -> WriteOptions:
+    return verbs.options(_RETRIES, None, None)

@@ -184,6 +184,12 @@ def metadata_path(place: str) -> str:
     return place[: len(place) - len(path)] + _QUOTED_BY_JAVA.sub(lambda match: quote(match[0], safe=""), path)
 
 
+def names_of(place: str) -> list[str]:
+    """What ``_metadata.file_path`` gives for a file. Versions of Spark differ in the slashes of a local one."""
+    path = metadata_path(place)
+    return [f"file:{path}", f"file://{path}"] if path.startswith("/") else [path]
+
+
 def _path(place: str) -> str:
     """The part of a place or URI that is its path."""
     found = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?", place)

@@ -9,8 +9,8 @@ from pyspark.sql.types import BooleanType, StructType
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.commit import CommitResult
 from lakelog.log.evolution import alter_checked
+from lakelog.log.outcomes import CommitResult
 from lakelog.log.properties import add_constraint as with_constraint
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata

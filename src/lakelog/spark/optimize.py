@@ -30,6 +30,7 @@ from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.gather import gathered
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.stage import Stage, Target
 from lakelog.spark.zorder import MOST_COLUMNS
@@ -60,6 +61,14 @@ class OptimizeResult:
     files_removed: int = 0
     bytes_added: int = 0
     bytes_removed: int = 0
+    files_considered: int = 0
+    """Files in the partitions that were asked for."""
+    partitions: int = 0
+    """Partitions with files that were removed."""
+    bins: int = 0
+    """Sets of files that were written together."""
+    sizes_removed: tuple[int, int] | None = None
+    """Of the smallest and the largest file, in bytes."""
     metrics: Mapping[str, int]
     """What the history says of it, by Delta's names."""
     commit_id: str | None = None
@@ -131,30 +140,23 @@ def rewritten(
 ) -> OptimizeResult:
     """The bins' files, replaced in one commit by the files that they are to become."""
     if not bins:
-        return OptimizeResult(version=None, metrics={})
+        return OptimizeResult(version=None, metrics={}, files_considered=files.num_rows)
     metadata = snapshot.state.metadata
     schema = list(metadata.schema)
     target = Target(location=dataset.location, metadata=metadata, columns=project(schema, schema))
     options = WriteOptions(mode="append")
-    stages: list[Stage] = []
     written = []
-    try:
-        for job in _jobs(bins):
-            rows = gathered(spark, dataset.location, snapshot, files, job, columns)
-            stages.append(Stage(dataset.committer, target, rows, options, is_new=F.lit(False)))
-            written.append(stages[-1].write())
-            _check(written[-1], files, job, metadata)
-    except BaseException:
-        # Nothing was committed, and there may be much of it.
-        for stage in stages:
-            stage.discard()
-        raise
     with ExitStack() as pending:
-        for stage in stages:
-            pending.enter_context(stage.sending())
+        directories = [pending.enter_context(OwnDirectory(dataset.committer, dataset.location)) for _ in _jobs(bins)]
+        for job, own in zip(_jobs(bins), directories, strict=True):
+            rows = gathered(spark, dataset.location, snapshot, files, job, columns)
+            written.append(Stage(own, target, rows, options, is_new=F.lit(False)).write())
+            _check(written[-1], files, job, metadata)
+        for own in directories:
+            own.sending()
         result = _commit(lake, dataset, snapshot, files, bins, written, asked)
-    for stage in stages:
-        stage.end()
+    for own in directories:
+        own.end()
     return result
 
 
@@ -275,6 +277,10 @@ def _commit(
         files_removed=metrics["numRemovedFiles"],
         bytes_added=metrics["numAddedBytes"],
         bytes_removed=metrics["numRemovedBytes"],
+        files_considered=files.num_rows,
+        partitions=pc.count_distinct(removed.column("partition_values")).as_py(),
+        bins=len(bins),
+        sizes_removed=tuple(pc.min_max(removed.column("size")).as_py().values()),
         metrics=metrics,
         commit_id=result.commit_id,
     )

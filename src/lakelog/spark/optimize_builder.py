@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.dataset import Dataset
+from lakelog.spark.optimize_frame import optimize_frame
 from lakelog.spark.table_builder import names_of
-from lakelog.spark.table_frames import optimize_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,9 +26,9 @@ class OptimizeBuilder:
     def executeCompaction(self) -> "DataFrame":
         """Small files become larger ones. One row, with the table's path and metrics."""
         result = self._dataset.optimize(self._where, spark=self._spark)
-        return optimize_frame(self._spark, self._dataset.location, result.metrics)
+        return optimize_frame(self._spark, self._dataset, result)
 
     def executeZOrderBy(self, *cols: str | Sequence[str]) -> "DataFrame":
         """Rows that are near each other in these columns come to lie in the same files."""
         result = self._dataset.optimize(self._where, zorder_by=names_of(cols), spark=self._spark)
-        return optimize_frame(self._spark, self._dataset.location, result.metrics)
+        return optimize_frame(self._spark, self._dataset, result, is_sorted=True)

@@ -15,6 +15,7 @@ from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.parquet.hive import NULL_DIRECTORY, directory_of
 from lakelog.spark.expressions import spark_type
+from lakelog.spark.frames import aliased
 from lakelog.spark.predicates import columns_read
 
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ def is_instant(field: pa.Field) -> bool:
 
 
 def files_matched_by_partition(
-    spark: "SparkSession", snapshot: Snapshot, files: pa.Table, condition: "str | Column"
+    spark: "SparkSession", snapshot: Snapshot, files: pa.Table, condition: "str | Column", alias: str | None = None
 ) -> Any:
     """The files whose rows all match a condition on nothing but partition columns; no row of the others does.
 
     None if it is on something else, so that rows have to be looked at.
     """
     metadata = snapshot.state.metadata
-    columns = columns_read(spark, snapshot.schema, condition)
+    columns = columns_read(spark, snapshot.schema, condition, alias)
     if columns is None or not columns.issubset(snapshot.metadata.partition_columns):
         return None
     fields = [metadata.physical.field(name) for name in metadata.partition_columns]
@@ -110,6 +111,7 @@ def files_matched_by_partition(
         F.col(f"{_NUMBER}_{index}").cast(spark_type(field.type)).alias(name)
         for index, (field, name) in enumerate(zip(fields, snapshot.metadata.partition_columns, strict=True))
     ]
-    matched = spark.createDataFrame(pa.table(arrays)).select(_NUMBER, *typed).where(condition).select(_NUMBER)
+    tuples = aliased(spark.createDataFrame(pa.table(arrays)).select(_NUMBER, *typed), alias)
+    matched = tuples.where(condition).select(_NUMBER)
     found = pa.array([row[0] for row in matched.collect()], pa.int64())
     return files.filter(pc.is_in(numbers, value_set=found.cast(numbers.type)))

@@ -35,6 +35,7 @@ from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
+from lakelog.spark.frames import aliased
 from lakelog.spark.spans import TIMES, Term, is_storable, span_of
 
 if TYPE_CHECKING:
@@ -106,34 +107,38 @@ def filter_predicate(spark: "SparkSession", schema: pa.Schema, plan: Any) -> Pre
     return _Walker(spark, schema, plan).rows()
 
 
-def condition_of(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Condition:
-    """The same, from both sides."""
-    plan = _analysed(spark, schema, where)
+def condition_of(
+    spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None
+) -> Condition:
+    """The same, from both sides. The condition may call the table by the alias."""
+    plan = _analysed(spark, schema, where, alias)
     if plan is None:
-        found = _parsed(schema, where)
+        found = _parsed(schema, where) if alias is None else Everything()
         return Condition(found, Everything(), ((_shown(where), found),))
     return _Walker(spark, schema, plan).condition(_shown(where))
 
 
-def columns_read(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> set[str] | None:
+def columns_read(
+    spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None
+) -> set[str] | None:
     """The columns that decide whether a row matches; None if something else may, or nobody knows."""
-    plan = _analysed(spark, schema, where)
+    plan = _analysed(spark, schema, where, alias)
     if plan is None or plan.getClass().getSimpleName() != "Filter" or not plan.deterministic():
         return None
     found = plan.condition().references().toSeq()
     return {str(found.apply(index).name()) for index in range(found.size())}
 
 
-def is_deterministic(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> bool:
+def is_deterministic(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> bool:
     """Whether a condition gives the same answer each time, as far as Spark tells."""
-    plan = _analysed(spark, schema, where)
+    plan = _analysed(spark, schema, where, alias)
     return plan is None or plan.getClass().getSimpleName() != "Filter" or bool(plan.condition().deterministic())
 
 
-def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> Any:
+def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> Any:
     """Spark's plan of an empty table with a condition; None where Spark keeps its plans to itself."""
     try:
-        filtered = empty_frame(spark, schema).where(where)
+        filtered = aliased(empty_frame(spark, schema), alias).where(where)
         if is_connect(spark):
             filtered.schema  # noqa: B018  # the server's answer is the check
             return None

@@ -5,15 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.appends import FILES_PER_TRIGGER, Appends, first_version
+from lakelog.log.change_feed import FEED_PROPERTY, is_kept
+from lakelog.log.snapshot import milliseconds_of, moment
 from lakelog.spark.checkpoint import query_id
 from lakelog.spark.directories import local_path
 from lakelog.spark.feed import Feed, Keeper
 from lakelog.spark.frames import session_for
 from lakelog.spark.options import STREAM_RETRIES
 from lakelog.spark.predicates import is_connect
+from lakelog.spark.source.registration import register
 from lakelog.spark.write import write_dataset
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ def read_stream(
     starting_timestamp: "datetime | str | int | None" = None,
     ignore_deletes: bool = False,
     skip_change_commits: bool = False,
+    read_change_feed: bool = False,
     max_files_per_trigger: int | None = None,
     max_bytes_per_trigger: int | None = None,
     spark: "SparkSession | None" = None,
@@ -47,6 +52,10 @@ def read_stream(
     A commit that removes or replaces rows stops the query, unless ``skip_change_commits`` leaves all such commits out,
     or ``ignore_deletes`` those that only remove. Compactions are not seen. A change of columns stops the query, too:
     call this again, and it goes on under the new schema.
+
+    With ``read_change_feed`` the stream has what commits did to each row, as ``read_changes`` tells it: first the rows
+    that the table has, as inserts, then the changes of each commit. Spark's processes read the catalog for it, so it
+    cannot be one that belongs to this process alone, as DuckDB's.
     """
     session = session_for(spark)
     problems = []
@@ -65,10 +74,28 @@ def read_stream(
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
     ]
     dataset = lake.dataset(name)
+    if read_change_feed:
+        url = lake.committer.catalog.url
+        if url is None:
+            problems.append(Violation("read_change_feed", f"Spark's processes cannot open {lake.committer.catalog!r}"))
+        if not is_kept(dataset.snapshot().state.metadata):
+            problems.append(Violation("read_change_feed", f"{name!r} keeps no changes: set {FEED_PROPERTY} to true"))
+        problems += [
+            Violation(each, "leaves out changes, which are what read_change_feed asks for")
+            for each, value in (("ignore_deletes", ignore_deletes), ("skip_change_commits", skip_change_commits))
+            if value
+        ]
     if "://" in dataset.location:
         problems.append(Violation("location", f"only local files can be read as a stream so far: {dataset.location}"))
     if problems:
         raise ValidationError("read_stream", problems)
+    if read_change_feed:
+        begin = {
+            "startingVersion": starting_version,
+            "startingTimestamp": None if starting_timestamp is None else _iso(starting_timestamp),
+        }
+        limits = {"maxFilesPerTrigger": max_files_per_trigger, "maxBytesPerTrigger": max_bytes_per_trigger}
+        return _feed_stream(lake, dataset, session, {**begin, **limits})
     appends = Appends(dataset, ignore_deletes=ignore_deletes, skip_change_commits=skip_change_commits)
     feed = Feed(lake, dataset, appends, Path(local_path(checkpoint)))
     with Keeper.instead(feed) as keeper:
@@ -80,6 +107,19 @@ def read_stream(
     if max_bytes_per_trigger is not None:
         limit = {"maxBytesPerTrigger": str(max_bytes_per_trigger)}
     return feed.frame(session, limit)
+
+
+def _feed_stream(lake: Lake, dataset: Dataset, spark: "SparkSession", options: dict[str, Any]) -> "DataFrame":
+    """By Spark's own door, where a stream of changes is."""
+    catalog = lake.committer.catalog
+    place = {"catalog": catalog.url, "root": lake.root, "catalogSchema": catalog.schema}
+    given = {name: str(value) for name, value in {**place, **options}.items() if value is not None}
+    register(spark)
+    return spark.readStream.format("lakelog").options(readChangeFeed="true", **given).load(dataset.name)
+
+
+def _iso(timestamp: "datetime | str | int") -> str:
+    return moment(milliseconds_of(timestamp)).isoformat()
 
 
 def write_stream(

@@ -10,7 +10,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.locations import absolute
 from lakelog.schema.spark import from_spark
+from lakelog.spark.identifiers import name_for, path_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +45,12 @@ class LakeTableBuilder:
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> "LakeTableBuilder":
-        self._name = _text(identifier, "tableName")
-        return self
+        """A name, or a path as ``delta.`/path` ``."""
+        path = path_in(_text(identifier, "tableName"))
+        if path is None:
+            self._name = identifier
+            return self
+        return self.location(path)
 
     def location(self, location: str) -> "LakeTableBuilder":
         self._location = _text(location, "location")
@@ -91,31 +97,37 @@ class LakeTableBuilder:
 
     def execute(self) -> "LakeTable":
         """Raises ``DatasetExistsError`` or ``DatasetNotFoundError``, as the builder was made to."""
-        if self._name is None:
-            raise ValidationError("table", [Violation("tableName", "every table of a lake has a name: say it")])
-        known = self._lake.dataset(self._name) if self._name in self._lake.versions() else None
+        known = self._existing()
         if known is None:
             if self._mode is Mode.REPLACE:
-                raise DatasetNotFoundError(f"there is no dataset {self._name!r} to replace")
+                raise DatasetNotFoundError(f"there is no dataset {self._name or self._location!r} to replace")
             try:
-                return self._made(self._lake, self._create(self._name))
+                return self._made(self._lake, self._create())
             except DatasetExistsError:
-                if self._mode is Mode.CREATE or self._name not in self._lake.versions():
+                known = self._existing()
+                if self._mode is Mode.CREATE or known is None:
                     raise
                 # Somebody else was first.
-                known = self._lake.dataset(self._name)
         if self._mode is Mode.CREATE:
-            raise DatasetExistsError(f"there is already a dataset {self._name!r}")
+            raise DatasetExistsError(f"there is already a dataset {known.name!r}, at {known.location}")
         if self._mode is not Mode.CREATE_IF_NOT_EXISTS:
             self._replace(known)
         return self._made(self._lake, known)
 
+    def _existing(self) -> Dataset | None:
+        if self._name is not None:
+            return self._lake.dataset(self._name) if self._name in self._lake.versions() else None
+        if self._location is None:
+            message = "expected a tableName or a location: say one of them"
+            raise ValidationError("table", [Violation("tableName", message)])
+        return self._lake.dataset_at(self._location)
+
     def _schema(self) -> pa.Schema:
         return from_spark(StructType(self._fields))
 
-    def _create(self, name: str) -> Dataset:
+    def _create(self) -> Dataset:
         return self._lake.create_dataset(
-            name,
+            self._name or name_for(self._lake, self._location or ""),
             self._schema(),
             self._partitions,
             self._properties,
@@ -124,7 +136,7 @@ class LakeTableBuilder:
         )
 
     def _replace(self, dataset: Dataset) -> None:
-        if self._location is not None and self._location.rstrip("/") != dataset.location:
+        if self._location is not None and absolute(self._location) != dataset.location:
             message = f"the table lies at {dataset.location}, and stays there when it is replaced"
             raise ValidationError("table", [Violation("location", message)])
         dataset.replace(

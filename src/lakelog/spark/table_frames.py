@@ -4,11 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
-from lakelog.dataset import Dataset
-from lakelog.log.snapshot import Commit, moment
-from lakelog.log.validation.features import supported_features
+from lakelog.detail import DatasetDetail
+from lakelog.log.snapshot import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,26 +50,23 @@ def history_frame(spark: "SparkSession", commits: Sequence[Commit]) -> "DataFram
     return spark.createDataFrame(rows, _HISTORY)
 
 
-def detail_frame(spark: "SparkSession", dataset: Dataset) -> "DataFrame":
-    snapshot = dataset.snapshot()
-    metadata, protocol = snapshot.metadata, snapshot.protocol
-    files = snapshot.files(columns=["size"])
+def detail_frame(spark: "SparkSession", detail: DatasetDetail) -> "DataFrame":
     row: tuple[Any, ...] = (
         "lakelog",
-        metadata.id,
-        dataset.name,
-        metadata.description,
-        dataset.location,
-        None if metadata.created_time is None else moment(metadata.created_time),
-        dataset.history(1)[0].timestamp,
-        list(metadata.partition_columns),
+        detail.id,
+        detail.name,
+        detail.description,
+        detail.location,
+        detail.created_at,
+        detail.last_modified,
+        list(detail.partition_columns),
         [],
-        files.num_rows,
-        int(pc.sum(files.column("size")).as_py() or 0),
-        dict(metadata.configuration),
-        protocol.min_reader_version,
-        protocol.min_writer_version,
-        sorted(supported_features(protocol)),
+        detail.files,
+        detail.bytes,
+        dict(detail.properties),
+        detail.min_reader_version,
+        detail.min_writer_version,
+        list(detail.features),
     )
     return spark.createDataFrame([row], _DETAIL)
 
@@ -96,13 +90,9 @@ def restore_frame(spark: "SparkSession", metrics: Mapping[str, int]) -> "DataFra
     return spark.createDataFrame([row], ", ".join(f"{name} long" for name in names))
 
 
-def optimize_frame(spark: "SparkSession", location: str, metrics: Mapping[str, int]) -> "DataFrame":
-    """A row with the table's path and the metrics of an optimization, which are zero if there was nothing to do."""
-    names = ("numFilesAdded", "numFilesRemoved", "bytesAdded", "bytesRemoved")
-    told = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes")
-    row = (location, tuple(int(metrics.get(name, 0)) for name in told))
-    return spark.createDataFrame([row], f"path string, metrics struct<{', '.join(f'{name}: long' for name in names)}>")
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+def _texts(values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Values as a map of texts has them. What is not said stays null, and is not the text of one."""
+    return {
+        name: value if isinstance(value, str | None) else json.dumps(value, separators=(",", ":"))
+        for name, value in values.items()
+    }

@@ -36,7 +36,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset
 from lakelog.spark.source.replace_where import Replaced, replaced
-from lakelog.upkeep.writes import end_write, register_write
+from lakelog.upkeep.writes import Lease, end_write, register_write, renew_write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -61,11 +61,15 @@ class Job:
     """What goes by replaceWhere."""
     skipped: bool = False
     """Whether the same batch was committed before."""
+    lease: Lease | None = None
+    """None if it is skipped."""
 
     def commit(self, written: Harvest) -> None:
         """Makes the files part of the table. If that is known to have failed, they go."""
         with self.place.connect(create=True) as lake:
             try:
+                if self.lease is not None:
+                    renew_write(lake.committer, self.lease)
                 self._commit(lake, written)
             except CommitOutcomeUnknown:
                 raise
@@ -112,7 +116,7 @@ def plan_job(options: SinkOptions, schema: "StructType") -> Job:
         if "://" in job.location:
             raise LakelogError(f"rows can be written to local files only so far, not to {job.location}")
         if not job.skipped:
-            register_write(lake.committer, job.location, job.directory)
+            job = replace(job, lease=register_write(lake.committer, job.location, job.directory))
     return job
 
 
