@@ -1,9 +1,12 @@
-"""Reads Delta tables with delta-spark, in a process and a Python of its own: it runs on another Spark than ours.
+"""Reads and changes Delta tables with delta-spark, in a process and a Python of its own: it runs on another Spark than
+ours.
 
-Started as a script with a folder of jars. For each line of JSON on standard input, with a location, a version and a
-condition, it answers with a line: the path of an Arrow file with the rows, or an error.
+Started as a script with a folder of jars. For each line of JSON on standard input it answers with a line. A location,
+a version and a condition are answered by the path of an Arrow file with the rows; a story (``stories.py``), and a
+location that is free for its table, by what is seen in it.
 """
 
+import importlib
 import json
 import sys
 import tempfile
@@ -27,10 +30,13 @@ def main(jars: str) -> None:
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .getOrCreate()
     )
+    # The jar has DeltaTable for Python in it.
+    sys.path += [str(jar) for jar in Path(jars).glob("delta-spark*.jar")]
     answer({"ready": True})
     for line in sys.stdin:
+        asked = json.loads(line)
         try:
-            answer({"rows": rows(spark, **json.loads(line))})
+            answer({"seen": played(spark, **asked)} if "story" in asked else {"rows": rows(spark, **asked)})
         except Exception as error:
             answer({"error": f"{type(error).__name__}: {error}"[:2000]})
 
@@ -52,8 +58,47 @@ def rows(spark: Any, location: str, version: int | None, where: str | None) -> s
     return file.name
 
 
+def played(spark: Any, location: str, story: dict[str, Any]) -> Any:
+    from delta.tables import DeltaTable
+
+    table = f"delta.`{location}`"
+    # Started as a script, so that modules of this folder have no package.
+    stories = importlib.import_module("stories")
+    side = stories.Side(
+        spark=spark,
+        builder=lambda: DeltaTable.create(spark).location(location),
+        table=lambda: DeltaTable.forPath(spark, location),
+        append=lambda frame: frame.write.format("delta").mode("append").save(location),
+        add_constraint=lambda name, expression: spark.sql(
+            f"ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({expression})"
+        ),
+        changes=lambda version: (
+            spark.read.format("delta")
+            .options(readChangeFeed="true", startingVersion=version, endingVersion=version)
+            .load(location)
+        ),
+        kind=kind,
+    )
+    return stories.play(side, story)
+
+
+KINDS = {
+    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE": "several matches",
+    "DELTA_VIOLATE_CONSTRAINT": "rule",
+    "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION": "rule",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED": "rule",
+    "NOT_NULL_ASSERT_VIOLATION": "rule",
+    "CAST_OVERFLOW": "does not fit",
+}
+
+
+def kind(error: Exception) -> str:
+    found = next((word for part, word in KINDS.items() if part in str(error)), None)
+    return found or ("refused" if type(error).__name__ == "AnalysisException" else str(error)[:300])
+
+
 def answer(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)
+    print(json.dumps(message, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,7 @@ def rows_by_delta_spark(location: str | Path, version: int | None = None, where:
     if where is not None:
         # In Spark's words.
         where = where.replace("TIMESTAMPTZ", "TIMESTAMP").replace("\\", "\\\\")
-    answer = _delta_spark()({"location": str(location), "version": version, "where": where})
-    if "error" in answer:
-        raise RuntimeError(answer["error"])
+    answer = delta_spark()({"location": str(location), "version": version, "where": where})
     file = Path(answer["rows"])
     with pa.memory_map(str(file)) as source:
         rows = pa.ipc.open_file(source).read_all().to_pylist()
@@ -79,7 +77,8 @@ def rows_by_delta_spark(location: str | Path, version: int | None = None, where:
 
 
 @cache
-def _delta_spark() -> Callable[[dict[str, Any]], dict[str, Any]]:
+def delta_spark() -> Callable[[dict[str, Any] | None], dict[str, Any]]:
+    """Asks the process that has it. The test is skipped, and says so, where there is none."""
     jars = os.environ.get("LAKELOG_TEST_DELTA_JARS")
     if jars is None:
         pytest.skip("delta-spark was not compared with: LAKELOG_TEST_DELTA_JARS names no folder with its jars")
@@ -104,6 +103,8 @@ def _delta_spark() -> Callable[[dict[str, Any]], dict[str, Any]]:
             sender.write(json.dumps(question) + "\n")
             sender.flush()
         found: dict[str, Any] = json.loads(next(line for line in receiver if line.startswith("{")))
+        if "error" in found:
+            raise RuntimeError(found["error"])
         return found
 
     assert ask(None) == {"ready": True}
