@@ -21,11 +21,11 @@ _KEYS = {
 }
 
 
-def recorded_rows(lab: Lab, count: int, *, groups: bool) -> Rows:
+def recorded_rows(lab: Lab, count: int, *, groups: bool, first: int = 0) -> Rows:
     """Rows by catalog table, in the order of their keys, of one commit that adds this many files."""
-    key = ("rows", count, groups)
+    key = ("rows", count, groups, first)
     if key not in lab.kept:
-        lab.kept[key] = _record(lab, count, groups=groups)
+        lab.kept[key] = _record(lab, count, groups=groups, first=first)
     return lab.kept[key]  # type: ignore[return-value]
 
 
@@ -77,12 +77,12 @@ def with_values(table: Any, values: dict[str, Any]) -> Any:
     return table
 
 
-def _record(lab: Lab, count: int, *, groups: bool) -> Rows:
+def _record(lab: Lab, count: int, *, groups: bool, first: int) -> Rows:
     place = lab.place("duckdb")
     with place.connect() as lake:
         dataset = new_dataset(lake, "recorded")
         SqlTxnLogWriter(lake).commit(
-            dataset.id, 1, [AddFiles(files(count))], row_groups=row_groups(count) if groups else ()
+            dataset.id, 1, [AddFiles(files(count, first=first))], row_groups=row_groups(count) if groups else ()
         )
     reader = place.limit()
     assert isinstance(reader, DuckdbLimit)

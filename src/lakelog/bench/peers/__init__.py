@@ -12,8 +12,10 @@ from lakelog.bench.peers import (
     opening,
     planning,
     registering,
+    spark_changes,
     spark_rows,
     spark_stream,
+    spark_upkeep,
     writers,
 )
 from lakelog.bench.readings import Goal, Reading
@@ -39,5 +41,7 @@ SUBJECTS: dict[str, Subject] = {
         lag,
         spark_rows,
         spark_stream,
+        spark_changes,
+        spark_upkeep,
     )
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelog import SqlTxnLogWriter, TransactionManager
+from lakelog import SqlTxnLogWriter
 from lakelog.bench.lab import new_dataset
 from lakelog.bench.limits.base import FileRows
 from lakelog.bench.peers import systems
@@ -49,7 +49,7 @@ def create(spot: Spot, tables: list[str]) -> None:
 def committing(spot: Spot, table: str, file: FileRows | None, *, alone: bool = True) -> AbstractContextManager[Commit]:
     """A connection that commits to a table; ``file`` has the rows that hand-written SQL writes for a file.
 
-    Who is not ``alone`` takes the table's lock first, and appends to whatever the head is then.
+    Who is not ``alone`` appends to whatever the head is.
     """
     if spot.system == LAKELOG and not alone:
         return _lakelog_in_a_crowd(spot, table)
@@ -72,8 +72,8 @@ def _lakelog(spot: Spot, table: str) -> Iterator[Commit]:
 @contextlib.contextmanager
 def _lakelog_in_a_crowd(spot: Spot, table: str) -> Iterator[Commit]:
     with spot.place.connect() as lake:
-        dataset, manager, add = lake.dataset(table), TransactionManager(lake), add_file(0)
-        yield lambda name: manager.commit(manager.begin(dataset.id), [replace(add, path=path_of(0, f"{name}/"))])
+        dataset, writer, add = lake.dataset(table), SqlTxnLogWriter(lake), add_file(0)
+        yield lambda name: writer.append(dataset.id, [replace(add, path=path_of(0, f"{name}/"))])
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Tables of many files that exist in the log alone, made by each system's own commits, or where it has none by SQL."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -9,19 +10,21 @@ from lakelog.bench.lab import Lab
 from lakelog.bench.peers import systems
 from lakelog.bench.peers.committing import create
 from lakelog.bench.peers.systems import DELTA_RS, DUCKLAKE, PYICEBERG, TABLE, Spot, spots
-from lakelog.bench.readings import LAKELOG
+from lakelog.bench.readings import LAKELOG, LIMIT
 from lakelog.bench.workload import ROWS, day_of, files, path_of, stats_of
 
 _COMMITS = 10
 
 
 def grown(lab: Lab, system: str, backend: str, count: int) -> Spot:
-    """A table of this many files, added by ten commits. Who commits to it says so, and has one of its own."""
+    """A table of this many files, added by ten commits. That of the limit is Lakelog's, for SQL to write more into."""
     key = ("grown", system, backend, count)
     if key not in lab.kept:
         spot = spots(lab, [system], [backend])[0]
-        create(spot, [TABLE])
-        {LAKELOG: _lakelog, DUCKLAKE: _ducklake, DELTA_RS: _delta_rs, PYICEBERG: _pyiceberg}[system](spot, count)
+        create(replace(spot, system=LAKELOG) if system == LIMIT else spot, [TABLE])
+        {LAKELOG: _lakelog, LIMIT: _lakelog, DUCKLAKE: _ducklake, DELTA_RS: _delta_rs, PYICEBERG: _pyiceberg}[system](
+            spot, count
+        )
         lab.kept[key] = spot
     found = lab.kept[key]
     assert isinstance(found, Spot)

@@ -50,7 +50,7 @@ def measure(lab: Lab) -> list[Reading]:
             spot for spot in spots(lab, [LAKELOG, LIMIT, DELTA_RS, PYICEBERG]) if size <= _MOST.get(spot.system, size)
         ]
         readings += _in_turns(lab, wanted, EMPTY, size)
-    grown_tables = [grown(lab, spot.system, spot.backend, sizes[-1]) for spot in spots(lab, [LAKELOG, DELTA_RS])]
+    grown_tables = [grown(lab, spot.system, spot.backend, sizes[-1]) for spot in spots(lab, [LAKELOG, LIMIT, DELTA_RS])]
     return readings + _in_turns(lab, grown_tables, FULL_TABLE, sizes[0])
 
 
@@ -75,6 +75,11 @@ def _in_turns(lab: Lab, wanted: list[Spot], what: str, size: int) -> list[Readin
     ]
 
 
+def _first(what: str, number: int, size: int) -> int:
+    """The first of the files: those of a table that has some come after them, as the rows of a later day do."""
+    return 0 if what == EMPTY else 10 * size * number
+
+
 def _timed(action: Callable[[], Any]) -> float:
     started = time.perf_counter()
     action()
@@ -90,7 +95,8 @@ def _lakelog(lab: Lab, spot: Spot, what: str, size: int) -> Iterator[Load]:
         def load() -> float:
             number = next(numbers)
             table = lake.dataset(TABLE) if what == FULL_TABLE else new_dataset(lake, f"new {number}")
-            adds, expected = AddFiles(files(size, prefix=f"{number}/")), table.version + 1
+            first = _first(what, number, size)
+            adds, expected = AddFiles(files(size, first=first, prefix=f"{number}/")), table.version + 1
             return _timed(lambda: writer.commit(table.id, expected, [adds]))
 
         yield load
@@ -99,13 +105,18 @@ def _lakelog(lab: Lab, spot: Spot, what: str, size: int) -> Iterator[Load]:
 @contextmanager
 def _by_hand(lab: Lab, spot: Spot, what: str, size: int) -> Iterator[Load]:
     numbers = count(1)
-    connection = spot.place.limit(create=True)
-    rows = recorded_rows(lab, size, groups=False)
+    connection = spot.place.limit(create=what == EMPTY)
 
     def load() -> float:
-        table_id = connection.create_table(f"new {next(numbers)}")
-        ready = moved(rows, table_id, 0)
-        return _timed(lambda: connection.commit_many(table_id, -1, ready))
+        number = next(numbers)
+        rows = recorded_rows(lab, size, groups=False, first=_first(what, number, size))
+        if what == EMPTY:
+            table_id, head = connection.create_table(f"new {number}"), -1
+        else:
+            found = connection.execute(f"SELECT table_id, current_version FROM dl_tables WHERE name = '{TABLE}'")
+            table_id, head = found[0]
+        ready = moved(rows, table_id, head + 1)
+        return _timed(lambda: connection.commit_many(table_id, head, ready))
 
     try:
         yield load
@@ -125,7 +136,8 @@ def _delta_rs(lab: Lab, spot: Spot, what: str, size: int) -> Iterator[Load]:
         if what == EMPTY:
             create(spot, [name])
         table = DeltaTable(systems.delta_path(spot, name))
-        adds = [systems.delta_add(file, f"{number}/") for file in range(size)]
+        first = _first(what, number, size)
+        adds = [systems.delta_add(file, f"{number}/") for file in range(first, first + size)]
         return _timed(lambda: systems.delta_commit(table, adds))
 
     yield load

@@ -37,6 +37,7 @@ _SETTINGS = {
         "spark.databricks.delta.snapshotPartitions": "2",
     },
     ICEBERG: {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         f"spark.sql.catalog.{ICEBERG_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{ICEBERG_CATALOG}.type": "hadoop",
     },
@@ -111,7 +112,9 @@ def _install(packages: Path) -> None:
 
 def _config(peers: Iterable[str]) -> dict[str, str]:
     peers = list(peers)
-    config = {key: value for peer in peers for key, value in _SETTINGS[peer].items()}
+    config: dict[str, str] = {}
+    for key, value in (setting for peer in peers for setting in _SETTINGS[peer].items()):
+        config[key] = f"{config[key]},{value}" if key in config else value
     if peers:
         config["spark.jars.packages"] = ",".join(_JARS[peer] for peer in peers)
         config["spark.jars.ivy"] = str((_HOME / "jars").resolve())

@@ -6,6 +6,7 @@ Each is imported where it is used: who has not installed a peer measures the oth
 import contextlib
 import importlib.util
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +146,8 @@ def delta_commit(table: Any, adds: list[Any]) -> None:
 def iceberg(spot: Spot) -> Iterator[Any]:
     from pyiceberg.catalog.sql import SqlCatalog
 
+    # It tells of every race that it loses.
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     place = spot.place
     Path(place.root).mkdir(parents=True, exist_ok=True)
     if spot.backend == "postgres":

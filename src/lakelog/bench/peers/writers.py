@@ -66,7 +66,7 @@ def race(lab: Lab, spot: Spot, crowd: int, where: str) -> Iterator[Reading]:
     rounds = 3 if lab.scale.full else 1
     try:
         shares = _run(spot, tables, crowd, recorded_files(lab, 1)[0], rounds, lab.scale.seconds)
-    except Exception as error:  # noqa: BLE001: whatever keeps a peer from taking part is its result
+    except Exception as error:  # whatever keeps a peer from taking part is its result
         note = f"{type(error).__name__}: {error}".splitlines()[0][:120]
         yield Reading(**common, what=f"{where}: commits", unit="/s", sample=None, note=note)
         return
@@ -119,7 +119,7 @@ def _write(spot: Spot, table: str, number: int, file: FileRows, rounds: int, sec
                 while (started := time.monotonic()) < begun + seconds:
                     try:
                         commit(f"{number}/{round_number}/{len(took) + len(failures)}")
-                    except Exception as error:  # noqa: BLE001: counted, and named in the report
+                    except Exception as error:  # counted, and named in the report
                         failures.append(f"{type(error).__name__}: {error}".splitlines()[0][:120])
                     else:
                         took.append(time.monotonic() - started)
