@@ -6,7 +6,8 @@
     ├── ValidationError             the input is wrong; lists every violation; nothing was changed
     │   └── SchemaMismatchError     the input's schema does not fit the table's
     ├── DatabaseError               the catalog's database failed or refused; nothing was committed
-    │   └── CatalogVersionError     the catalog was made by another version of Lakelog
+    │   ├── CatalogVersionError     the catalog was made by another version of Lakelog
+    │   └── PrivilegeError          the database lets this role not do that
     ├── LakelogTimeoutError         a wait ran out (also a builtin TimeoutError); nothing was committed
     ├── CommitOutcomeUnknown        the connection died inside COMMIT and could not be asked again
     ├── ConfigurationError          a URL, an option or a directory is unusable
@@ -101,6 +102,10 @@ class DatabaseError(LakelogError):
 
 class CatalogVersionError(DatabaseError):
     """The catalog's tables belong to another version of Lakelog."""
+
+
+class PrivilegeError(DatabaseError):
+    """The database's role must not do what is asked for. To try again does not help."""
 
 
 class LakelogTimeoutError(LakelogError, TimeoutError):

@@ -16,7 +16,7 @@ from lakelog.log.outcomes import Conflict
 from lakelog.log.state import Head, TableMetadata
 from lakelog.schema.delta import to_delta_json
 from tests.contract.samples import SCHEMA, add, commit, paths, stats, table
-from tests.fixtures.lakes import rows
+from tests.fixtures.lakes import catalog_rows, execute, qualified, rows
 from tests.invariants import check_invariants
 
 
@@ -201,3 +201,23 @@ def test_a_crowd_loses_nothing(lake: Lake, other_lake: Lake, dataset: Dataset) -
     assert sorted(versions) == list(range(1, 61))
     assert dataset.snapshot().files().num_rows == 60
     check_invariants(lake)
+
+
+def test_a_table_that_is_another_one_by_now_is_refused(lake: Lake) -> None:
+    """As after an older backup of the catalog was restored, in which ids are given away again."""
+    dataset = table(lake)
+    commit(lake, dataset, add())
+    names = f"name = 'salaries', created_at = created_at + 1 WHERE table_id = {dataset.id}"
+    execute(lake, f"UPDATE {qualified(lake, 'dl_tables')} SET {names}")
+    before = catalog_rows(lake)
+    writer = SqlTxnLogWriter(lake)
+    for attempt in (
+        lambda: writer.append(dataset.id, [add("b.parquet")]),
+        lambda: writer.commit(dataset.id, 2, [add("b.parquet")]),
+        lambda: writer.commit(dataset.id, 2, [RemoveFile(path="a.parquet")]),
+        lambda: TransactionManager(lake).begin(dataset.id),
+        dataset.snapshot,
+    ):
+        with pytest.raises(ConcurrencyError, match="'salaries' now"):
+            attempt()
+    assert catalog_rows(lake) == before

@@ -49,6 +49,10 @@ def test_an_upgraded_catalog_is_built_like_a_new_one(
         assert _structure(upgraded, backend) == _structure(new, backend)
 
 
+def test_the_schema_says_which_format_it_is(backend: str) -> None:
+    assert f"format {install.FORMAT}," in install.read_sql(f"schema.{backend}.sql").partition("\n")[0]
+
+
 def test_what_an_old_catalog_holds_is_there_after_the_upgrade(connect: Connect) -> None:
     filled = connect()
     events = table(filled, schema=SCHEMA)

@@ -5,8 +5,10 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from lakelog import (
     Lake,
     LakelogError,
     LakelogTimeoutError,
+    PrivilegeError,
     TransactionManager,
 )
 from lakelog.actions import RemoveFile, Txn
@@ -62,6 +65,30 @@ def _set_default(place: Place, setting: str, value: str, role: bool = False) -> 
         database = psycopg.sql.Identifier(connection.info.dbname).as_string()
     whose = f"ROLE CURRENT_USER IN DATABASE {database}" if role else f"DATABASE {database}"
     administer(place, f"ALTER {whose} SET {setting} = '{value}'")
+
+
+def test_who_must_not_write_is_told_so(own_database: Place) -> None:
+    """To keep a commit that is not there from coming is to write; a commit that is there can be read."""
+    with own_database.connect() as lake:
+        version = commit(lake, table(lake), add())
+        schema = lake.committer.catalog.schema
+        reader = f"reader_{uuid.uuid4().hex[:12]}"
+        administer(
+            own_database,
+            f"CREATE ROLE {reader}",
+            f"GRANT USAGE ON SCHEMA {schema} TO {reader}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader}",
+        )
+        try:
+            url = f"{own_database.url}{'&' if '?' in own_database.url else '?'}options={quote(f'-c role={reader}')}"
+            with replace(own_database, url=url).connect(create=False) as other:
+                assert other.commit_status(version.commit_id) == [version]
+                with pytest.raises(PrivilegeError, match="lacks a privilege"):
+                    other.commit_status(str(uuid.uuid4()))
+                with pytest.raises(PrivilegeError, match="lacks a privilege"):
+                    commit(other, other.dataset("events"), add("b.parquet"))
+        finally:
+            administer(own_database, f"DROP OWNED BY {reader}", f"DROP ROLE {reader}")
 
 
 @pytest.mark.parametrize("role", [False, True])
@@ -252,7 +279,7 @@ def test_commits_to_the_same_tables_in_any_order_do_not_deadlock(lake: Lake, oth
     [
         ("55P03", LakelogTimeoutError, "held by another writer"),
         ("57014", LakelogTimeoutError, "a statement of PostgreSQL"),
-        ("42501", DatabaseError, "lacks a privilege"),
+        ("42501", PrivilegeError, "lacks a privilege"),
         ("40P01", DatabaseError, "40P01"),
         ("40001", DatabaseError, "40001"),
         ("P0001", DatabaseError, "P0001"),

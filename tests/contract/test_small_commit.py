@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from lakelog import Dataset, Lake, RowGroup, SqlTxnLogWriter, TransactionManager, VersionConflict
@@ -169,6 +170,50 @@ class TestOneRoundTrip:
             answers = Answers(other)
             assert SqlTxnLogWriter(other).append(dataset.id, some("a")).version == 1
             assert all(answers.found)
+        check_invariants(lake)
+
+    @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+    def test_a_session_with_another_encoding_makes_no_difference(
+        self, place: Place, lake: Lake, dataset: Dataset, encoding: str
+    ) -> None:
+        url = f"{place.url}{'&' if '?' in place.url else '?'}client_encoding={encoding}"
+        with replace(place, url=url).connect() as other:
+            SqlTxnLogWriter(other).append(dataset.id, some("ä", "€"))
+            SqlTxnLogWriter(other).commit(dataset.id, 2, [*some("ö"), RemoveFile(path="€")])
+            assert paths(other.dataset("events").snapshot().files()) == ["ä", "ö"]
+        assert paths(dataset.snapshot().files()) == ["ä", "ö"]
+        check_invariants(lake)
+
+    def test_what_does_not_fit_into_a_buffer_is_not_sent_at_once(self, lake: Lake, dataset: Dataset) -> None:
+        """The server would wait for the rest of it, with the locks, if its client freezes."""
+        answers = Answers(lake)
+        files = [
+            add(
+                f"{n}", stats=stats(3, id=(n, n), note=("a" * 1000, "b" * 1000)), partition_values={"day": "2026-01-01"}
+            )
+            for n in range(50)
+        ]
+        assert SqlTxnLogWriter(lake).append(dataset.id, files).version == 1
+        assert answers.found == [None]
+        assert SqlTxnLogWriter(lake).append(dataset.id, some("small")).version == 2
+        assert answers.found[1] is not None
+        check_invariants(lake)
+
+    def test_two_waits_that_take_too_long_together_are_none(self, place: Place, lake: Lake, dataset: Dataset) -> None:
+        queries = lake.committer.catalog.queries
+        key = {"table_id": dataset.id, "expected": None}
+        with psycopg.connect(place.url) as line, psycopg.connect(place.url) as row, place.connect(timeout=1.5) as other:
+            line.execute(queries["line_up"], {"table_id": dataset.id})
+            row.execute(queries["lock_head"], key)
+            first, second = threading.Timer(1.2, line.rollback), threading.Timer(2.4, row.rollback)
+            first.start()
+            second.start()
+            assert SqlTxnLogWriter(other).append(dataset.id, some("a")).version == 1
+            row.execute(queries["lock_head"], key)
+            with pytest.raises(LakelogTimeoutError, match="a commit lock"):
+                SqlTxnLogWriter(other).append(dataset.id, some("b"))
+            first.join()
+            second.join()
         check_invariants(lake)
 
     def test_a_lock_that_does_not_come_is_a_timeout(self, place: Place, dataset: Dataset, other_lake: Lake) -> None:

@@ -228,6 +228,30 @@ def test_a_lease_is_renewed_only_while_it_lasts(lake: Lake, monkeypatch: pytest.
         renew_write(lake.committer, later)
 
 
+def test_a_lease_is_not_renewed_once_a_vacuum_may_delete_the_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose clock is behind takes its lease for valid."""
+    events = rewritten(lake)
+    lease = register_write(lake.committer, events.location, WRITE)
+    file = put(events, f"{WRITE}/part-0.parquet")
+    settle()
+    refused: list[str] = []
+
+    def delete(doomed: Any) -> dict[str, str]:
+        with monkeypatch.context() as behind:
+            move_clock(behind, LEASE * 0.9)
+            with pytest.raises(LakelogError, match="has outlived its lease"):
+                renew_write(lake.committer, lease)
+        refused.extend(doomed)
+        return real(doomed)
+
+    real = vacuum_module._delete
+    move_clock(monkeypatch, LEASE * 1.1)
+    monkeypatch.setattr(vacuum_module, "_delete", delete)
+    assert at_once(events).orphans == 1
+    assert str(file) in refused
+    assert not file.exists()
+
+
 def test_a_write_that_ended_is_no_longer_registered(lake: Lake) -> None:
     events = rewritten(lake)
     register_write(lake.committer, events.location, WRITE)

@@ -49,6 +49,7 @@ DOCUMENTED = {
     "DatasetNotFoundError",
     "VersionNotFoundError",
     "DatasetExistsError",
+    "PrivilegeError",
     "ReadOnlyError",
     "DeltaLogError",
 }

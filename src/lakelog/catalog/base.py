@@ -73,6 +73,8 @@ class SmallCommit:
     """A table's next version, as long as it only adds a few files and says nothing of what was there before."""
 
     table_id: int
+    created_at: int | None
+    """When the table was created, by which it is known if the catalog was replaced; None if that was not seen."""
     commit_id: str
     expected: int
     """The version that it was checked against."""

@@ -3,6 +3,7 @@
 Nothing is kept in a session, so that a pooler in transaction mode may stand between.
 """
 
+import math
 import os
 import select
 import threading
@@ -12,13 +13,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from lakelog.catalog.base import NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction, now_ms
+from lakelog.catalog.base import NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction
 from lakelog.catalog.install import check_format, prepare
 from lakelog.catalog.locks import Deadline, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.url import scrubbed, shown
-from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError, PrivilegeError
 
 try:
     import psycopg
@@ -145,7 +146,7 @@ class PostgresCatalog(Catalog):
         self._refuse_own_wait((commit.table_id,))
         connection = self._take(timeout)
         try:
-            with self.failures("waiting for a commit lock", deadline):
+            with self.failures("committing", deadline):
                 return commit_small(connection, self, commit, deadline.left)
         finally:
             self.give_back(connection)
@@ -163,11 +164,10 @@ class PostgresCatalog(Catalog):
         transaction = self.begin((), commit_id, server_limit(timeout) + 1)
         try:
             if not transaction.fetch(self.queries["commit_by_id"], {"commit_id": commit_id}):
-                now = now_ms()
                 # Whoever loses this in a crash has lost the connections as well by which the commit might come.
                 transaction.execute(self.queries["not_durable"], {})
-                transaction.execute(self.queries["forget_void"], {"before": now - _LONGEST_WAY})
-                transaction.execute(self.queries["make_void"], {"commit_id": commit_id, "voided_at": now})
+                transaction.execute(self.queries["forget_void"], {"age": _LONGEST_WAY})
+                transaction.execute(self.queries["make_void"], {"commit_id": commit_id})
                 transaction.commit()
         finally:
             transaction.rollback()
@@ -199,7 +199,8 @@ class PostgresCatalog(Catalog):
 
     def is_contended(self, tables: Sequence[int]) -> bool:
         """Whether a race for one of these tables was lost a moment ago."""
-        return any(time.monotonic() - self._lost[table] < LONGEST_TURN for table in tables if table in self._lost)
+        now = time.monotonic()
+        return any(now - self._lost.get(table, -math.inf) < LONGEST_TURN for table in tables)
 
     def named(self, connection: Any) -> dict[bytes, bytes] | None:
         """The statements that a session has prepared below psycopg; None if it must not prepare any."""
@@ -238,6 +239,8 @@ class PostgresCatalog(Catalog):
         seconds = max(int(self._timeout), 2)
         return {
             "autocommit": True,
+            # Whatever the database, the URL or the environment prefer: texts travel as Arrow and Python have them.
+            "client_encoding": "UTF8",
             "prepare_threshold": self._prepare_threshold,
             "connect_timeout": seconds,
             # A server that vanished is noticed within the timeout.
@@ -286,7 +289,7 @@ class PostgresCatalog(Catalog):
             table = f" in {error.diag.table_name}" if error.diag.table_name else ""
             raise DatabaseError(f"a row broke a constraint{table}", error.diag.constraint_name, detail) from None
         except pg.InsufficientPrivilege as error:
-            raise DatabaseError(
+            raise PrivilegeError(
                 f"the database role lacks a privilege for {doing} (schema {self.schema!r})", None, str(error)
             ) from None
         except psycopg.Error as error:

@@ -79,7 +79,8 @@ def _queue(
     pgconn: Any, text: bytes, values: Sequence[bytes | None], named: Named | None
 ) -> list[tuple[bytes, bytes | None]]:
     """What the server is asked for: to prepare a statement, under a name, and to execute it."""
-    if named is None:
+    # BEGIN and COMMIT have nothing to plan.
+    if named is None or not values:
         pgconn.send_query_params(text, values)
         return [(text, None)]
     name = named.get(text)
@@ -97,9 +98,15 @@ def _received(pgconn: Any) -> tuple[list[Any], Any]:
     found: list[Any] = []
     error = None
     while True:
-        while pgconn.is_busy():
-            ready(pgconn.socket, select.POLLIN, None)
-            pgconn.consume_input()
+        try:
+            while pgconn.is_busy():
+                ready(pgconn.socket, select.POLLIN, None)
+                pgconn.consume_input()
+        except psycopg.OperationalError:
+            if error is None:
+                raise
+            # The server has said why it ended the session.
+            return found, error
         result = pgconn.get_result()
         if result is None:
             continue

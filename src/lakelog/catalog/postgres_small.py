@@ -13,7 +13,7 @@ import psycopg
 from lakelog.catalog.base import OutcomeUnknown, SmallCommit, Stands
 from lakelog.catalog.postgres_piece import send
 from lakelog.catalog.postgres_sql import lock_key
-from lakelog.catalog.postgres_transaction import is_refused, limits_of
+from lakelog.catalog.postgres_transaction import is_refused, limits_of, milliseconds, server_limit
 from lakelog.catalog.postgres_values import array_literal, as_text, sql_type
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.url import scrubbed
@@ -25,17 +25,29 @@ if TYPE_CHECKING:
 _SETTLED = ("table_id", "version", "committed_at")
 """Columns that have in all rows of a commit what the database settles."""
 
+_LONGEST = 32 * 1024
+"""Characters of values that fit into any socket's buffer: a client that freezes has sent all of them, or none."""
+
+_STATEMENTS = 3
+"""Limits of a statement that a transaction may take: it has two that wait."""
+
 Shape = tuple[tuple[str, bool], ...]
 """The tables that get rows, each with whether it gets several."""
 
 
 def commit_small(connection: Any, catalog: "PostgresCatalog", commit: SmallCommit, seconds: float) -> Stands | None:
-    """Raises psycopg's errors if nothing was committed, and ``OutcomeUnknown`` if that is not known."""
+    """None if nothing was committed, also since it would be too large to be sent at once.
+
+    Raises psycopg's errors if nothing was committed, and ``OutcomeUnknown`` if that is not known.
+    """
+    parameters = _parameters(commit)
+    if sum(len(value) for value in parameters.values() if isinstance(value, str)) > _LONGEST:
+        return None
     shape = tuple((table, len(rows) > 1) for table, rows in commit.rows.items())
     statement = catalog.queries.fill("commit_at_once", inserts=inserts_of(shape))
-    parameters = _parameters(commit)
     guard = {
         **limits_of(seconds),
+        "transaction": milliseconds(_STATEMENTS * server_limit(seconds)),
         "commit": lock_key(catalog.schema, f"commit {commit.commit_id}"),
         "anywhere": commit.anywhere,
         "table_id": commit.table_id,
@@ -50,7 +62,8 @@ def commit_small(connection: Any, catalog: "PostgresCatalog", commit: SmallCommi
             with suppress(psycopg.Error):
                 connection.execute("ROLLBACK")
             raise
-        raise OutcomeUnknown(scrubbed(str(error), catalog.url)) from None
+        said = str(error) if isinstance(error, psycopg.Error) else repr(error)
+        raise OutcomeUnknown(scrubbed(said, catalog.url)) from error
     if committed.command_status != b"COMMIT":
         raise DatabaseError("PostgreSQL rolled the transaction back instead of committing it")
     return _stands(found) if found.ntuples else None
@@ -91,6 +104,7 @@ def _parameters(commit: SmallCommit) -> dict[str, Any]:
     return {f"v{number}": value for number, value in enumerate(values)} | {
         "table_id": commit.table_id,
         "commit_id": commit.commit_id,
+        "created_at": commit.created_at,
         "expected": commit.expected,
         "anywhere": commit.anywhere,
         "metadata_version": commit.metadata_version,

@@ -27,6 +27,7 @@ from lakelog.errors import (
     DatabaseError,
     DatasetNotFoundError,
     LakelogTimeoutError,
+    PrivilegeError,
     ValidationError,
     Violation,
 )
@@ -193,8 +194,23 @@ class Committer:
         head = Head(*rows[0][: len(Head._fields)])
         if head.dropped_at is not None and not hidden:
             raise DatasetNotFoundError(f"dataset {head.name!r} (id {table_id}) was dropped")
+        self._refuse_another(head)
         self.states.names[table_id] = head.name
         return head
+
+    def _refuse_another(self, head: Head) -> None:
+        """Refuses a table that has the id of one that was seen before, and is another one."""
+        # One that is being created may have the id of one whose creation was undone.
+        if head.version < 0:
+            return
+        known = self.states.created.setdefault(head.table_id, head.created_at)
+        if known != head.created_at:
+            self.states.forget(head.table_id)
+            raise ConcurrencyError(
+                f"table id {head.table_id} is {head.name!r} now, which was created at another time than the table that "
+                "this process has seen under it: the catalog was restored or replaced. Nothing was committed: connect "
+                "again, and ask for the table by its name"
+            )
 
     def _base(self, draft: Draft) -> TableState | Conflict | None:
         """The state that a draft builds on, against which it is checked here, outside of any lock."""
@@ -362,7 +378,8 @@ class Committer:
     def settled(self, commit_id: str, statement: str, parameters: Parameters) -> list[Row]:
         """What a statement finds when the commit of this id stands or never will; asks while the database comes back.
 
-        Raises ``CommitOutcomeUnknown`` when the timeout is over.
+        Raises ``CommitOutcomeUnknown`` when the timeout is over, and ``PrivilegeError`` for who must not write: a
+        commit that is not there has to be kept from coming.
         """
         deadline = Deadline(self.timeout)
         while True:
@@ -370,6 +387,8 @@ class Committer:
                 with self.catalog.settled(commit_id, deadline.left) as session:
                     rows = session.fetch(statement, parameters)
             except (DatabaseError, ConfigurationError, LakelogTimeoutError, OutcomeUnknown) as error:
+                if isinstance(error, PrivilegeError):
+                    raise
                 if deadline.left <= _PAUSE:
                     raise CommitOutcomeUnknown(commit_id, (), str(error)) from error
             else:
@@ -383,7 +402,7 @@ class Committer:
         record.outcome = "unknown"
         try:
             rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
-        except CommitOutcomeUnknown as error:
+        except (CommitOutcomeUnknown, PrivilegeError) as error:
             raise CommitOutcomeUnknown(commit_id, tables, f"{lost}; {error.detail}") from error
         if not rows:
             record.outcome = "error"

@@ -33,6 +33,7 @@ def commit_small(
     rows = {"dl_table_versions": [version_row(draft, commit_id, 0)], **_rows(draft, base)}
     small = SmallCommit(
         table_id=draft.table_id,
+        created_at=committer.states.created.get(draft.table_id),
         commit_id=commit_id,
         expected=draft.expected,
         anywhere=draft.anywhere,

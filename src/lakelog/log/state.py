@@ -105,6 +105,8 @@ class States:
         self._latest: dict[int, TableState] = {}
         self.names: dict[int, str] = {}
         """What tables were called when they were last seen."""
+        self.created: dict[int, int] = {}
+        """When tables were created, in milliseconds."""
 
     def known(self, table_id: int, version: int) -> TableState | None:
         return self._states.get((table_id, version))

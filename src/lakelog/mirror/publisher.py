@@ -50,6 +50,7 @@ class _Place:
     """What this process knows of a table's mirror."""
 
     table_id: int
+    location: str
     store: LogStore
     entry: Entry | None = None
     """The row of ``dl_mirror_status`` as it was last seen."""
@@ -345,8 +346,8 @@ class Mirror:
             # A forked child must not wait for what its parent's threads hold.
             self._places, self._process = {}, os.getpid()
         place = self._places.get(table_id)
-        if place is None:
-            place = self._places[table_id] = _Place(table_id, log_store(location))
+        if place is None or place.location != location:
+            place = self._places[table_id] = _Place(table_id, location, log_store(location))
         return place
 
     def _head(self, table_id: int) -> Head:

@@ -113,15 +113,16 @@ class _Vacuum:
         if not dry_run:
             if oldest > view.retention.oldest_version:
                 self._record(oldest)
-            # What was added again since then stays.
-            _, later = self._look()
+            # A write whose lease is over could renew it now, and is refused then.
+            end_expired_writes(self._committer, self._dataset.location)
+            # What was added again since then stays, and what is still registered.
+            _, later = self._look(expired=False)
             doomed, _ = self._judge(
                 Listing(listing.root, {place: listing.files[place] for place in doomed}), later, head
             )
             failures = _delete(doomed)
             doomed = {place: reason for place, reason in doomed.items() if place not in failures}
             directories = self._delete_directories(listing, doomed, later.writes)
-            end_expired_writes(self._committer, self._dataset.location)
         start = len(listing.root) + 1
         return VacuumReport(
             dataset=self._dataset.name,
@@ -138,7 +139,8 @@ class _Vacuum:
             failures=tuple(f"{place[start:]}: {why}" for place, why in sorted(failures.items())),
         )
 
-    def _look(self) -> tuple[Head, _View]:
+    def _look(self, *, expired: bool = True) -> tuple[Head, _View]:
+        """The table as it is. Writes are under way while they are registered, and, if ``expired``, have a lease."""
         queries = self._catalog.queries
         table_id = self._dataset.id
         with self._catalog.session() as session:
@@ -148,7 +150,7 @@ class _Vacuum:
             converted = bool(session.fetch(queries["converted"], {"table_id": table_id}))
             at = session.fetch(queries["version_at_time"], {"table_id": table_id, "time": self._before})
             known = known_files(session, queries, head, self._places, at[0][0] if at else None)
-        under_way = frozenset(each.directory for each in writes if not each.has_expired(self._started))
+        under_way = frozenset(each.directory for each in writes if not (expired and each.has_expired(self._started)))
         return head, _View(under_way, retention, retention.shared or converted, known)
 
     def _judge(self, listing: Listing, view: _View, head: Head) -> tuple[dict[str, _Reason], int]:

@@ -54,7 +54,7 @@ def register_write(committer: Committer, location: str, directory: str, lease: t
         "started_at": found.begins_at,
         "expires_at": found.expires_at,
     }
-    _durably(committer, "register_write", values)
+    _durably(committer, directory, "register_write", values)
     return found
 
 
@@ -67,7 +67,7 @@ def renew_write(committer: Committer, lease: Lease) -> Lease:
     if found.begins_at < (lease.begins_at + lease.expires_at) // 2:
         return lease
     values = {"directory": lease.directory, "now": found.begins_at, "expires_at": found.expires_at}
-    if not _durably(committer, "renew_write", values):
+    if not _durably(committer, lease.directory, "renew_write", values):
         raise LakelogError(
             f"the write to {lease.directory} has outlived its lease, which ended at {moment(lease.expires_at)}, and a "
             "vacuum may have deleted its files. Nothing was committed: write again, in smaller parts"
@@ -80,15 +80,15 @@ def _lease(directory: str, length: timedelta) -> Lease:
     return Lease(directory, now, now + length // timedelta(milliseconds=1))
 
 
-def _durably(committer: Committer, query: str, values: Parameters) -> list[Row]:
+def _durably(committer: Committer, name: str, query: str, values: Parameters) -> list[Row]:
     catalog = committer.catalog
-    transaction = catalog.begin((), str(values["directory"]), committer.timeout)
+    transaction = catalog.begin((), name, committer.timeout)
     try:
         rows = transaction.fetch(catalog.queries[query], values)
         transaction.commit()
     except OutcomeUnknown as lost:
         raise DatabaseError(
-            f"the database was lost while a write was registered: {lost}. Nothing was committed"
+            f"the database was lost while writes in flight were registered: {lost}. Nothing was committed"
         ) from lost
     finally:
         transaction.rollback()
@@ -113,7 +113,9 @@ def registered_writes(session: Session, queries: Queries, location: str) -> list
 
 
 def end_expired_writes(committer: Committer, location: str) -> list[str]:
-    """Takes the rows of writes that died back, and says which directories they had."""
-    catalog = committer.catalog
+    """Takes the rows of writes back whose leases are over, and says which directories they had.
+
+    None of them can be renewed from then on, so that its files may go.
+    """
     values = {"location": location, "now": now_ms()}
-    return [row[0] for row in catalog.note(catalog.queries["end_expired_writes"], values, committer.timeout)]
+    return [row[0] for row in _durably(committer, location, "end_expired_writes", values)]

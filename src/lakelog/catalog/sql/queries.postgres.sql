@@ -28,10 +28,11 @@ SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout',
 
 -- name: guard_at_once
 -- The same for a commit in one round trip, with the lock at which those line up who append to whatever the head is. Its
--- transaction is never idle, so if its client freezes while it sends, only the limit of newer servers ends it.
+-- transaction is never idle, so if its client freezes while it sends, only the limit of newer servers ends it. That is
+-- longer than those of its statements together, who can say what they waited for.
 SELECT set_config('lock_timeout', $limit, true), set_config('statement_timeout', $statement, true),
        set_config(CASE WHEN CAST(current_setting('server_version_num') AS integer) < 170000
-                  THEN 'idle_in_transaction_session_timeout' ELSE 'transaction_timeout' END, $statement, true),
+                  THEN 'idle_in_transaction_session_timeout' ELSE 'transaction_timeout' END, $transaction, true),
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
        pg_advisory_xact_lock($commit),
        CASE WHEN $anywhere
@@ -40,13 +41,14 @@ FROM dl_tables WHERE table_id = $table_id
 
 -- name: make_void
 -- Keeps a commit from coming any more. The lock of its id is held.
-INSERT INTO dl_void_commits (commit_id, voided_at) VALUES ($commit_id, $voided_at) ON CONFLICT DO NOTHING
+INSERT INTO dl_void_commits (commit_id, voided_at)
+VALUES ($commit_id, CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)) ON CONFLICT DO NOTHING
 
 -- name: not_durable
 SELECT set_config('synchronous_commit', 'off', true)
 
 -- name: forget_void
-DELETE FROM dl_void_commits WHERE voided_at < $before
+DELETE FROM dl_void_commits WHERE voided_at < CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) - $age
 
 -- name: commit_at_once
 -- A small commit in one statement: the head with its locks, as lock_head takes them, then the version and its rows, if
@@ -56,7 +58,8 @@ DELETE FROM dl_void_commits WHERE voided_at < $before
 WITH head AS MATERIALIZED (
   SELECT h.*, pg_advisory_xact_lock(hashtextextended(concat(h.tableoid, '/', h.table_id), 0))
   FROM (SELECT tableoid, table_id, name, location, current_version, committed_at FROM dl_tables
-        WHERE table_id = $table_id AND current_version >= $expected AND ($anywhere OR current_version = $expected)
+        WHERE table_id = $table_id AND created_at = coalesce($created_at, created_at)
+          AND current_version >= $expected AND ($anywhere OR current_version = $expected)
           AND metadata_version = $metadata_version AND protocol_version = $protocol_version AND dropped_at IS NULL
           AND NOT EXISTS (SELECT 1 FROM dl_void_commits WHERE commit_id = $commit_id)
         FOR UPDATE) h

@@ -1,4 +1,4 @@
--- Lakelog catalog, format 2, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
+-- Lakelog catalog, format 3, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
 -- updates of what they cover, so only small tables that are never updated have keys; one writer at a time sees to the rest.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 

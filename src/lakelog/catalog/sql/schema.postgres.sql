@@ -1,4 +1,4 @@
--- Lakelog catalog, format 2, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
+-- Lakelog catalog, format 3, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
 CREATE TABLE lakelog_migrations (

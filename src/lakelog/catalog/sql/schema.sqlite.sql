@@ -1,4 +1,4 @@
--- Lakelog catalog, format 2, for SQLite. Tables are STRICT; booleans are 0 and 1.
+-- Lakelog catalog, format 3, for SQLite. Tables are STRICT; booleans are 0 and 1.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
 CREATE TABLE lakelog_migrations (
