@@ -23,17 +23,20 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
+from lakelog.locations import absolute
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
-from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.files import REMOVED, AddFiles, RemoveFiles, among
 from lakelog.log.places import WRITE, Storage, in_threads, is_absolute, root_uri, uri_of, write_directory
+from lakelog.log.properties import check_new, check_taken_over
 from lakelog.log.restore import added_again, inherited_from, row_groups_of
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head
-from lakelog.log.validation.features import needed_features, raised_protocol, supported_features
+from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
+from lakelog.schema.mapping import MAX_ID, is_mapped
 from lakelog.upkeep.writes import end_write, register_write, renew_write
 
 if TYPE_CHECKING:
@@ -43,7 +46,6 @@ _OF_THE_SOURCE = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTim
 """Properties that speak of the source's versions."""
 
 _CLUSTERING = "delta.clustering"
-_REMOVED = ["path", "partition_values", "size", "deletion_vector"]
 
 
 def clone(
@@ -60,21 +62,23 @@ def clone(
     """Raises ``DatasetExistsError`` unless ``replaces`` says that an existing dataset is to become the clone."""
     files = snapshot.files()
     _refuse_converted(source, snapshot, files)
+    check_taken_over(properties or {}, snapshot.metadata.configuration)
     target = _existing(lake, name)
     if target is not None and not replaces:
         raise DatasetExistsError(f"there is already a dataset {name!r}: pass replace=True to make it the clone")
     if target is not None and target.id == source.id and target.location == source.location:
         message = f"{name!r} cannot replace itself: dataset.restore() makes it what it was"
         raise ValidationError("clone", [Violation("name", message)])
-    if target is not None and location is not None and location != target.location:
+    if target is not None and location is not None and absolute(location) != target.location:
         message = f"{name!r} stays where it is, {target.location}: leave the location out to replace it"
         raise ValidationError("clone", [Violation("location", message)])
-    place = lake.new_location(name, location) if target is None else target.location
+    place = lake.free_location(name, location) if target is None else target.location
     with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors):
-        brought = _Brought(source, snapshot, files, paths, vectors, shallow, is_here=_is_in(lake, source))
+        adds = _adds(files, paths, vectors)
+        brought = _Brought(source, snapshot, files, paths, adds, shallow, is_here=_is_in(lake, source))
         if target is not None:
-            return _replace(lake, target, brought, properties)
-        metadata = brought.metadata(str(uuid.uuid4()), name, properties)
+            return _replace(lake, target, brought, properties or {})
+        metadata = brought.metadata(str(uuid.uuid4()), name, properties or {})
         protocol = raised_protocol(snapshot.protocol, needed_features(snapshot.schema, metadata.configuration))
         actions = [protocol, metadata, *brought.actions()]
         draft = Draft(0, -1, actions, brought.description(None), brought.row_groups, inherited=brought.inherited)
@@ -105,17 +109,23 @@ def _refuse_converted(source: Dataset, snapshot: Snapshot, files: Any) -> None:
         )
 
 
-def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Mapping[str, str] | None) -> Dataset:
+def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Mapping[str, str]) -> Dataset:
     now = target.snapshot()
-    leaving = now.files()
+    before = now.metadata.configuration
+    check_new({name: value for name, value in properties.items() if name == MIRROR}, before)
+    live = now.files()
+    # What both have stays as it is.
+    leaving = live.filter(pc.invert(among(live, brought.adds)))
+    brought = replace(brought, adds=brought.adds.filter(pc.invert(among(brought.adds, live))))
     metadata = brought.metadata(now.metadata.id, now.metadata.name, properties)
+    metadata = replace(metadata, configuration=_kept(before, metadata.configuration, properties))
     needed = needed_features(brought.snapshot.schema, metadata.configuration)
     protocol = raised_protocol(now.protocol, needed | supported_features(brought.snapshot.protocol))
     actions: list[Any] = [metadata, *brought.actions()]
     if protocol is not now.protocol:
         actions.append(protocol)
     if leaving.num_rows:
-        actions.append(RemoveFiles(leaving.select(_REMOVED)))
+        actions.append(RemoveFiles(leaving.select(REMOVED)))
     description = brought.description(leaving)
     prepared = Prepared(
         table_id=target.id,
@@ -129,6 +139,34 @@ def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Map
     return target
 
 
+def _kept(before: Mapping[str, str], arriving: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a clone that replaces a table, which goes on to publish its log as it did."""
+    configuration = dict(arriving)
+    if MIRROR not in asked:
+        configuration.pop(MIRROR, None)
+        configuration |= {name: value for name, value in before.items() if name == MIRROR}
+    if is_mapped(configuration):
+        # An id is never used again.
+        configuration[MAX_ID] = str(max(int(each.get(MAX_ID, 0)) for each in (before, arriving)))
+    return configuration
+
+
+def _adds(files: Any, paths: Mapping[str, str], vectors: Mapping[str, str]) -> Any:
+    """Files of the source as the clone adds them, under its own paths, and vectors by the paths of the source."""
+    adds = added_again(files)
+    old = adds.column("path").to_pylist()
+    changed = {
+        "path": pa.array([paths[path] for path in old], pa.string()),
+        "deletion_vector": pa.array([vectors.get(path) for path in old], pa.string()),
+        # Rows are numbered by each table for itself.
+        "base_row_id": pa.nulls(len(old), pa.int64()),
+        "default_row_commit_version": pa.nulls(len(old), pa.int64()),
+    }
+    for name, values in changed.items():
+        adds = adds.set_column(adds.column_names.index(name), name, values)
+    return adds
+
+
 @dataclass(frozen=True)
 class _Brought:
     """What a clone takes over of its source."""
@@ -138,14 +176,14 @@ class _Brought:
     files: Any
     paths: Mapping[str, str]
     """Of the files, by the paths that the source has for them."""
-    vectors: Mapping[str, str]
-    """Deletion vectors as the clone names them, by the paths that the source has for their files."""
+    adds: pa.Table
+    """The files as the clone adds them."""
     shallow: bool
     is_here: bool
     """Whether the source is in the catalog of the clone."""
 
-    def metadata(self, metadata_id: str, name: str | None, properties: Mapping[str, str] | None) -> Metadata:
-        configuration = {**self.snapshot.metadata.configuration, **(properties or {})}
+    def metadata(self, metadata_id: str, name: str | None, properties: Mapping[str, str]) -> Metadata:
+        configuration = {**self.snapshot.metadata.configuration, **properties}
         for key in _OF_THE_SOURCE:
             configuration.pop(key, None)
         return replace(
@@ -154,32 +192,19 @@ class _Brought:
 
     def actions(self) -> list[Any]:
         actions: list[Any] = []
-        if self.files.num_rows:
-            actions.append(AddFiles(self._adds()))
+        if self.adds.num_rows:
+            actions.append(AddFiles(self.adds))
         configuration = self.snapshot.domain(_CLUSTERING)
         if configuration is not None:
             actions.append(DomainMetadata(domain=_CLUSTERING, configuration=configuration, removed=False))
         return actions
 
-    def _adds(self) -> Any:
-        adds = added_again(self.files)
-        old = adds.column("path").to_pylist()
-        changed = {
-            "path": pa.array([self.paths[path] for path in old], pa.string()),
-            "deletion_vector": pa.array([self.vectors.get(path) for path in old], pa.string()),
-            # Rows are numbered by each table for itself.
-            "base_row_id": pa.nulls(len(old), pa.int64()),
-            "default_row_commit_version": pa.nulls(len(old), pa.int64()),
-        }
-        for name, values in changed.items():
-            adds = adds.set_column(adds.column_names.index(name), name, values)
-        return adds
-
     @property
     def row_groups(self) -> Any:
         groups = row_groups_of(self.snapshot, self.files)
         paths = pa.array([self.paths[path] for path in groups.column("path").to_pylist()], pa.string())
-        return groups.set_column(groups.column_names.index("path"), "path", paths)
+        named = groups.set_column(groups.column_names.index("path"), "path", paths)
+        return named.filter(pc.is_in(paths, self.adds.column("path").combine_chunks()))
 
     @property
     def inherited(self) -> Inherited:

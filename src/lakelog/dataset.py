@@ -17,6 +17,7 @@ from lakelog.log.redefine import replace_table
 from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
+from lakelog.log.state import TableMetadata
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from lakelog.spark.optimize import OptimizeResult
     from lakelog.upkeep.expiry import ExpiryReport
     from lakelog.upkeep.vacuum import VacuumReport
-
-_LASTING = ("delta.columnMapping.", "lakelog.mirror")
-"""Properties that a table keeps when it is replaced: its files, and its mirror, are still read by them."""
 
 
 class Dataset(Definition):
@@ -222,14 +220,20 @@ class Dataset(Definition):
         *,
         description: str | None = None,
         operation: str = "REPLACE TABLE",
+        spark: Any = None,
     ) -> CommitResult:
         """Makes another, empty table of it, in one commit: columns, partitioning and properties are replaced. Older
-        versions stay as they were."""
+        versions stay as they were. Rules among them are analysed as ``Lake.create_dataset`` does."""
         snapshot = self.snapshot()
-        mapping = {key: value for key, value in snapshot.metadata.configuration.items() if key.startswith(_LASTING)}
+        replaced = snapshot.metadata.configuration
         protocol, metadata = definition(
-            self.name, schema, partition_by, {**mapping, **(properties or {})}, description=description
+            self.name, schema, partition_by, properties, description=description, replaced=replaced
         )
+        described = TableMetadata(0, metadata, 0)
+        if described.rules:
+            from lakelog.spark.new_rules import check_new_rules
+
+            check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
         said = Description(operation=operation, operation_parameters=parameters, extra={})
         return replace_table(snapshot, self.committer, protocol, metadata, said)

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,13 +22,12 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
-from lakelog.locations import absolute, directory_of, real, root_directory
+from lakelog.locations import absolute, directory_of, is_filled, real, root_directory
 from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
 from lakelog.log.new_table import check_definition, definition
 from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head, TableMetadata
-from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
@@ -137,7 +135,9 @@ class Lake:
             check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
         created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
-        return self.create_from(name, Draft(0, -1, actions, created), location)[0]
+        check_name(name)
+        place = None if location is None else self.free_location(name, location)
+        return self.create_from(name, Draft(0, -1, actions, created), place)[0]
 
     def register_parquet(
         self,
@@ -220,10 +220,8 @@ class Lake:
         committer = self.committer
         queries = committer.catalog.queries
         commit_id = str(uuid.uuid4())
-        if location is not None:
-            place = self.new_location(name, location)
-            if is_mirrored(draft.metadata):
-                refuse_foreign(place)
+        if location is not None and is_mirrored(draft.metadata):
+            refuse_foreign(absolute(location))
         with (
             CommitRecord(name, draft.description.operation) as record,
             self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations),
@@ -270,14 +268,24 @@ class Lake:
             taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
         return self.place_for(name, location, taken)
 
+    def free_location(self, name: str, location: str | None = None) -> str:
+        """The same, for files that are yet to be written: nothing may be there, which a vacuum would take for ours."""
+        place = self.new_location(name, location)
+        if location is not None and is_filled(place):
+            raise DatasetExistsError(
+                f"there are files at {place!r} already: choose an empty place, or make them a dataset with "
+                "lake.register_parquet, or with lake.import_delta if they are a Delta table"
+            )
+        return place
+
     def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
             place = absolute(location)
         elif self.root is not None:
             place = f"{self.root}/{directory_of(name)}"
-            # Another catalog may have the same root.
-            if any(f"{other}/".startswith(f"{place}/") for other in taken) or Path(place, LOG_DIRECTORY).exists():
+            # Another catalog may have the same root. What lies there would be taken for ours by a vacuum.
+            if any(f"{other}/".startswith(f"{place}/") for other in taken) or is_filled(place):
                 place = f"{place}-{uuid.uuid4().hex[:8]}"
         else:
             raise ConfigurationError("say where the dataset lives: connect with root=…, or create it with location=…")

@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from lakelog.errors import ConfigurationError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 _DIRECTORY = 200
 """Characters of a dataset's directory; file systems hold 255 bytes, and a suffix may follow."""
@@ -32,17 +35,33 @@ def absolute(location: str) -> str:
     """A path or URI in the one form that the catalog has. Raises ``ConfigurationError``."""
     if not location:
         raise ConfigurationError("a location is a path or a URI, not an empty text")
-    if location.startswith("file://"):
+    if location.startswith("file:/"):
         location = unquote(urlsplit(location).path)
     if "://" in location:
         return location.rstrip("/")
-    return str(Path(os.path.normpath(location)).absolute())
+    if _SCHEME.match(location):
+        raise ConfigurationError(f"{location!r} is neither a path nor a URI: write it with ://, as in s3://bucket/path")
+    # POSIX leaves two slashes at the beginning to the system, for which they are one.
+    return str(Path(re.sub("^//+", "/", os.path.normpath(location))).absolute())
 
 
 def real(location: str) -> str:
     """A location that exists, by its one name."""
     place = absolute(location)
     return place if "://" in place else str(Path(place).resolve())
+
+
+def is_filled(location: str) -> bool:
+    """Whether there is anything at a location that may be somebody's. Hidden files are nobody's; object stores are not
+    asked."""
+    if "://" in location:
+        return False
+    try:
+        return any(not each.name.startswith(".") for each in Path(location).iterdir())
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False
 
 
 def directory_of(name: str) -> str:

@@ -23,6 +23,7 @@ from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.places import Storage, root_uri, uri_of
 from tests.contract.evolution import SCHEMA, data, ids
 from tests.contract.samples import add, commit, paths, stats, table
+from tests.contract.upkeep_tables import only_path
 from tests.fixtures.vectors import delete
 from tests.invariants import check_invariants
 from tests.parquet import write
@@ -53,6 +54,17 @@ def filled(lake: Lake, **options: Any) -> Dataset:
     dataset = lake.create_dataset("a b", SCHEMA, **options)
     write(lake, dataset, data(id=ids(1, 2), name=["a", "b"]))
     write(lake, dataset, data(id=ids(3), name=["c"]))
+    return dataset
+
+
+def marked(lake: Lake, *, in_log: bool = False) -> Dataset:
+    """A file with rows 1, 2 and 3, of which a vector deletes the second."""
+    dataset = lake.create_dataset("a b", SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    place = Path(dataset.location, "a.parquet")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(data(id=ids(1, 2, 3), name=["a", "b", "c"]), place)
+    commit(lake, dataset, add(place.name, size=place.stat().st_size, stats=stats(3, id=(1, 3))))
+    delete(lake, dataset, "id", {2}, in_log=in_log)
     return dataset
 
 
@@ -122,12 +134,7 @@ def _ids(dataset: Dataset, path: str) -> list[int]:
 @FORMS
 @pytest.mark.parametrize("in_log", [False, True])
 def test_deletion_vectors_come_along(lake: Lake, shallow: bool, in_log: bool) -> None:
-    source = lake.create_dataset("a b", SCHEMA, properties={"delta.enableDeletionVectors": "true"})
-    place = Path(source.location, "a.parquet")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(data(id=ids(1, 2, 3), name=["a", "b", "c"]), place)
-    commit(lake, source, add(place.name, size=place.stat().st_size, stats=stats(3, id=(1, 3))))
-    delete(lake, source, "id", {2}, in_log=in_log)
+    source = marked(lake, in_log=in_log)
     clone = lake.clone(source, "copy", shallow=shallow)
     assert numbers(clone) == [1, 3]
     if not shallow:
@@ -200,6 +207,65 @@ def test_a_name_that_is_taken_is_replaced_only_if_asked(lake: Lake) -> None:
     with pytest.raises(ValidationError, match="restore"):
         lake.clone(source, "a b", replace=True)
     check_invariants(lake)
+
+
+@FORMS
+def test_a_clone_is_made_anew_as_its_source_changes(lake: Lake, shallow: bool) -> None:
+    source = filled(lake)
+    clone = lake.clone(source, "copy", shallow=shallow)
+    write(lake, source, data(id=ids(4), name=["d"]))
+    first = only_path(source, 1)
+    commit(lake, source, RemoveFile(path=first))
+    lake.clone(source, "copy", replace=True, shallow=shallow)
+    assert (clone.version, numbers(clone), numbers(clone, 0)) == (1, [3, 4], [1, 2, 3])
+    metrics = clone.history(1)[0].extra["operationMetrics"]
+    # Of a shallow clone, what both have stays as it is.
+    assert metrics["numRemovedFiles"] == ("1" if shallow else "2")
+    lake.clone(source, "copy", replace=True, shallow=shallow)
+    assert numbers(clone) == [3, 4]
+    check_invariants(lake)
+
+
+def test_a_file_that_has_another_deletion_vector_by_now_is_another_one(lake: Lake) -> None:
+    source = marked(lake)
+    clone = lake.clone(source, "copy")
+    delete(lake, source, "id", {3})
+    lake.clone(source, "copy", replace=True)
+    assert (numbers(clone), numbers(clone, 0)) == ([1], [1, 3])
+    check_invariants(lake)
+
+
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "plain"])
+def test_what_a_table_is_published_by_stays_when_it_becomes_a_clone(lake: Lake, mapped: bool) -> None:
+    properties = {"delta.columnMapping.mode": "name"} if mapped else {}
+    source = filled(lake, mirror=False, properties=properties)
+    target = table(lake, "target", properties=properties)
+    for number in range(3) if mapped else ():
+        target.add_column(f"c{number}", pa.int64())
+    largest = target.snapshot().metadata.configuration.get("delta.columnMapping.maxColumnId")
+    lake.clone(source, "target", replace=True)
+    configuration = target.snapshot().metadata.configuration
+    assert "lakelog.mirror" not in configuration
+    assert configuration.get("delta.columnMapping.maxColumnId") == largest
+    assert target.mirror_status().state == "published"
+    assert target.mirror_status().published == target.version
+    check_invariants(lake)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize(
+    "properties",
+    [{"delta.columnMapping.mode": "none"}, {"delta.constraints.big": "id > 100"}, {"delta.minReaderVersion": "3"}],
+    ids=str,
+)
+def test_a_clone_does_not_get_what_its_files_do_not_keep(lake: Lake, properties: Any, replaces: bool) -> None:
+    source = filled(lake, properties={"delta.columnMapping.mode": "name"})
+    if replaces:
+        table(lake, "copy")
+    before = lake.versions()
+    with pytest.raises(ValidationError, match=next(iter(properties))):
+        lake.clone(source, "copy", replace=replaces, properties=properties)
+    assert lake.versions() == before
 
 
 @FORMS

@@ -144,6 +144,7 @@ ERRORS = [
     SchemaMismatchError("schema", [Violation("a", "is a string")]),
     DatabaseError("broke", "the_constraint", "detail"),
     lakelog.CatalogVersionError("old"),
+    lakelog.PrivilegeError("must not", None, "detail"),
     LakelogTimeoutError("a lock", 2.5),
     CommitOutcomeUnknown("id", ["a", "b"], "lost"),
     lakelog.ConfigurationError("text"),

@@ -246,6 +246,37 @@ def test_a_default_location_inside_of_another_dataset_is_refused(lake: Lake) -> 
         table(lake, "events")
 
 
+def test_a_place_with_files_of_others_is_not_taken(lake: Lake, tmp_path: Path) -> None:
+    """A vacuum would take them for what failed writes have left."""
+    theirs = [tmp_path / "theirs" / "a.parquet", Path(str(lake.root)) / "events" / "b.parquet"]
+    for file in theirs:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    with pytest.raises(DatasetExistsError, match="register_parquet"):
+        table(lake, location=str(tmp_path / "theirs"))
+    with pytest.raises(DatasetExistsError, match="register_parquet"):
+        lake.clone(table(lake, "source"), "copy", location=str(tmp_path / "theirs"))
+    dataset = table(lake, "events")
+    assert dataset.location.startswith(f"{lake.root}/events-")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / ".hidden").touch()
+    assert table(lake, "other", location=str(tmp_path / "empty")).location == str(tmp_path / "empty")
+    assert all(file.exists() for file in theirs)
+
+
+@pytest.mark.parametrize("spelling", ["file:{}", "file://{}", "file:///{}", "{}/", "{}/x/.."])
+def test_a_location_is_the_same_in_every_spelling(lake: Lake, tmp_path: Path, spelling: str) -> None:
+    dataset = table(lake, location=spelling.format(tmp_path / "t"))
+    assert dataset.location == str(tmp_path / "t")
+    assert lake.dataset_at(spelling.format(tmp_path / "t")) is not None
+
+
+@pytest.mark.parametrize("location", ["s3:/bucket/a", "hdfs:/a"])
+def test_a_uri_that_lacks_a_slash_is_not_a_path(lake: Lake, location: str) -> None:
+    with pytest.raises(ConfigurationError, match="neither a path nor a URI"):
+        table(lake, location=location, mirror=False)
+
+
 def test_an_empty_location_is_refused(lake: Lake) -> None:
     with pytest.raises(ConfigurationError, match="empty"):
         table(lake, location="")

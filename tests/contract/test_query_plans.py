@@ -81,9 +81,9 @@ class Filled:
 
     def small_commit(self) -> tuple[str, dict[str, Any]]:
         """What PostgreSQL is asked for a commit of some files, with the rows of one of the tables."""
-        values = {f"v{number}": None for number in range(len(TABLES["dl_add_files"]) - 2)}
+        values: dict[str, Any] = {f"v{number}": None for number in range(len(TABLES["dl_add_files"]) - 2)}
         head = {"table_id": 1, "expected": 2, "anywhere": True, "metadata_version": 0, "protocol_version": 0}
-        values["commit_id"] = str(uuid.uuid4())
+        values |= {"commit_id": str(uuid.uuid4()), "created_at": None}
         inserts = inserts_of((("dl_add_files", False),))
         queries = self.lake.committer.catalog.queries
         return queries.fill("commit_at_once", inserts=inserts), {**head, **values, "paths": [FILE, "never"]}

@@ -1,9 +1,12 @@
 """Constraints, defaults and properties are commits of metadata, in Delta's words, and nothing else."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -86,7 +89,7 @@ class TestProperties:
         ("properties", "why"),
         [
             ({"delta.constraints.a": "id > 0"}, "add_constraint"),
-            ({"delta.feature.checkConstraints": "supported"}, "cannot be listed by hand"),
+            ({"delta.feature.checkConstraints": "supported"}, "add_feature adds one by hand"),
             ({"delta.minWriterVersion": "7"}, "follows from what a table uses"),
             ({"delta.columnMapping.maxColumnId": "9"}, "kept by the log"),
             ({"delta.columnMapping.mode": "id"}, "cannot go from none to id"),
@@ -107,6 +110,61 @@ class TestProperties:
         with pytest.raises(ValidationError, match=why):
             dataset.set_properties(properties)
         assert dataset.version == 0
+
+    @pytest.mark.parametrize("door", ["create", "set", "replace", "clone", "register"])
+    @pytest.mark.parametrize(
+        ("name", "value", "why"),
+        [
+            ("delta.AppendOnly", "true", "did you mean delta.appendOnly"),
+            ("delta.appendOnly", "maybe", "expected 'true' or 'false'"),
+            ("delta.deletedFileRetentionDuration", "7 parsecs", "expected an interval"),
+            ("delta.logRetentionDuration", "interval 1 month", "expected an interval"),
+            ("delta.dataSkippingNumIndexedCols", "many", "expected a whole number from -1 on"),
+            ("delta.checkpointInterval", "0", "expected a whole number from 1 on"),
+            ("delta.columnMapping.maxColumnId", "9", "kept by the log"),
+            ("delta.feature.nothing", "supported", "is not a feature"),
+            ("lakelog.mirror", "sometimes", "expected 'true', 'false' or 'fenced'"),
+        ],
+    )
+    def test_no_door_takes_what_cannot_be(
+        self, lake: Lake, tmp_path: Path, door: str, name: str, value: str, why: str
+    ) -> None:
+        dataset = table(lake, schema=SCHEMA)
+        pq.write_table(SCHEMA.empty_table(), tmp_path / "a.parquet")
+        properties = {name: value}
+        doors: dict[str, Callable[[], Any]] = {
+            "create": lambda: table(lake, "other", schema=SCHEMA, properties=properties),
+            "set": lambda: dataset.set_properties(properties),
+            "replace": lambda: dataset.replace(SCHEMA, properties=properties),
+            "clone": lambda: lake.clone(dataset, "other", properties=properties),
+            "register": lambda: lake.register_parquet(tmp_path / "*.parquet", "other", properties=properties),
+        }
+        with pytest.raises(ValidationError, match=why):
+            doors[door]()
+        assert [(each.name, each.version) for each in lake.datasets()] == [("events", 0)]
+
+    def test_a_new_table_has_the_protocol_that_its_properties_ask_for(self, lake: Lake) -> None:
+        features = {"delta.feature.deletionVectors": "supported", "owner": "me"}
+        dataset = table(lake, schema=SCHEMA, properties=features)
+        assert dataset.snapshot().metadata.configuration == {"owner": "me"}
+        assert "deletionVectors" in (dataset.snapshot().protocol.reader_features or ())
+        dataset.replace(SCHEMA, properties={"delta.feature.v2Checkpoint": "supported"})
+        assert {"deletionVectors", "v2Checkpoint"} <= set(dataset.snapshot().protocol.writer_features or ())
+        old = table(lake, "old", properties={"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"})
+        protocol = old.snapshot().protocol
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (2, 5)
+        check_invariants(lake)
+
+    def test_a_table_that_is_replaced_keeps_how_its_files_know_their_columns(self, lake: Lake) -> None:
+        dataset = table(lake, schema=SCHEMA, properties={"delta.columnMapping.mode": "name"})
+        largest = int(dataset.snapshot().metadata.configuration["delta.columnMapping.maxColumnId"])
+        with pytest.raises(ValidationError, match="cannot go from name to none"):
+            dataset.replace(SCHEMA, properties={"delta.columnMapping.mode": "none"})
+        dataset.replace(SCHEMA)
+        configuration = dataset.snapshot().metadata.configuration
+        assert configuration["delta.columnMapping.mode"] == "name"
+        assert int(configuration["delta.columnMapping.maxColumnId"]) >= largest
+        check_invariants(lake)
 
     @pytest.mark.parametrize(
         ("names", "why"),

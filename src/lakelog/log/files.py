@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import AddFile
+from lakelog.actions import AddFile, DeletionVector
 from lakelog.errors import ValidationError, Violation
 from lakelog.strict_json import encode_json, loads_strict
 
@@ -50,6 +50,8 @@ ROW_GROUP_COLUMNS: dict[str, Any] = {
     "byte_size": _INT,
     "stats": _TEXT,
 }
+REMOVED = ["path", "partition_values", "size", "deletion_vector"]
+"""What a commit that removes a file of a snapshot says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +194,20 @@ def partition_text_problems(text: str) -> list[Violation]:
         for name, value in values.items()
         if not (value is None or isinstance(value, str))
     ]
+
+
+def identities(files: Any) -> Any:
+    """What tells files of a table from each other: path and deletion vector, as one text."""
+    paths = files.column("path").combine_chunks()
+    vectors = files.column("deletion_vector")
+    if vectors.null_count == files.num_rows:
+        return paths
+    pairs = zip(paths.to_pylist(), vectors.to_pylist(), strict=True)
+    # A path has no spaces.
+    named = [path if text is None else f"{path} {DeletionVector.from_json(text).unique_id}" for path, text in pairs]
+    return pa.array(named, pa.string())
+
+
+def among(files: Any, others: Any) -> Any:
+    """Which files are among others, with the same deletion vector."""
+    return pc.is_in(identities(files), identities(others))

@@ -1,4 +1,4 @@
-"""Changes of a table's properties that somebody asks for, each from one layout to the next.
+"""A table's properties that somebody asks for: of a new table, and changes from one layout to the next.
 
 Some properties are the visible side of something else, the protocol, the columns' ids, rows that were checked, and have
 doors of their own; some can only be chosen when a table is created. These are refused.
@@ -9,32 +9,89 @@ from dataclasses import replace
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
-from lakelog.log.validation.features import FENCED, MIRROR, SWITCHES, unenforced_features
+from lakelog.log.intervals import milliseconds_in
+from lakelog.log.validation.features import FEATURES, FENCED, MIRROR, SWITCHES, unenforced_features
 from lakelog.log.validation.text import content_problem, label_problem
 from lakelog.schema.alter import Layout
 from lakelog.schema.mapping import MAX_ID, MODE, MODES, is_mapped, with_mapping
 from lakelog.schema.rules import CONSTRAINT, constraint_key
 
+FEATURE = "delta.feature."
+MIN_READER, MIN_WRITER = "delta.minReaderVersion", "delta.minWriterVersion"
+
 _ELSEWHERE = {
     CONSTRAINT: "constraints have their own calls, add_constraint and drop_constraint, by which rows are checked",
-    "delta.feature.": "features follow from what a table uses, and cannot be listed by hand",
-    "delta.minreaderversion": "the protocol follows from what a table uses",
-    "delta.minwriterversion": "the protocol follows from what a table uses",
+    FEATURE: "features follow from what a table uses; dataset.add_feature adds one by hand",
+    MIN_READER.lower(): "the protocol follows from what a table uses; dataset.upgrade_protocol raises it",
+    MIN_WRITER.lower(): "the protocol follows from what a table uses; dataset.upgrade_protocol raises it",
     MAX_ID.lower(): "counts the ids that columns ever had, and is kept by the log",
     "delta.incommittimestampenablement": "says since when there are in-commit timestamps, and is kept by the log",
     "delta.rowtracking.materialized": "names columns that only the writer of row ids knows",
 }
 """How properties begin that are never set by themselves, in lower case."""
 
-_KNOWN = {name.lower(): name for name in (*SWITCHES, MODE, MIRROR)}
+_OF_NEW_TABLES = (CONSTRAINT, FEATURE, MIN_READER.lower(), MIN_WRITER.lower())
+"""Those of them that a new table may be created with: it has no rows, and its protocol is made for it."""
+
+_SMALLEST = {
+    "delta.checkpointInterval": 1,
+    "delta.dataSkippingNumIndexedCols": -1,
+    MIN_READER: 1,
+    MIN_WRITER: 1,
+}
+"""Properties that are whole numbers, with the smallest."""
+
+_INTERVALS = (
+    "delta.deletedFileRetentionDuration",
+    "delta.logRetentionDuration",
+    "delta.setTransactionRetentionDuration",
+)
+
+_KNOWN = {name.lower(): name for name in (*SWITCHES, *_SMALLEST, *_INTERVALS, MODE, MIRROR)}
 """Those that have a meaning here, by their names without case: another spelling would have none."""
+
+
+def check_new(properties: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
+    """Refuses what cannot be a property of a new table, or, with those of ``before``, of one that is made anew."""
+    _check_mapping(properties)
+    problems = [
+        problem
+        for name, value in properties.items()
+        for problem in (
+            *_value_problems(name, value),
+            *(Violation(name, why) for why in _elsewhere(name, allowed=_OF_NEW_TABLES)),
+            *(() if before is None else _step_problems(before, name, value)),
+        )
+    ]
+    if problems:
+        raise _refused(problems)
+
+
+def check_taken_over(properties: Mapping[str, str], taken: Mapping[str, str]) -> None:
+    """Refuses what cannot be a property of a table that takes over another's rows, which has those of ``taken``."""
+    _check_mapping(properties)
+    problems = []
+    for name, value in properties.items():
+        problems += [*_value_problems(name, value), *(Violation(str(name), why) for why in _elsewhere(name))]
+        if name == MODE and value != taken.get(MODE, "none"):
+            message = f"is {taken.get(MODE, 'none')} in the source, by which its files know their columns"
+            problems.append(Violation(name, message))
+    if problems:
+        raise _refused(problems)
 
 
 def set_properties(layout: Layout, properties: Mapping[str, str]) -> Layout:
     """The table with other values for some properties. Values that it has change nothing."""
-    if not isinstance(properties, Mapping):
-        raise _refused([Violation("properties", f"expected a mapping of texts to texts, got {properties!r}")])
-    problems = [problem for name, value in properties.items() for problem in _problems(layout, name, value)]
+    _check_mapping(properties)
+    problems = [
+        problem
+        for name, value in properties.items()
+        for problem in (
+            *_value_problems(name, value),
+            *(Violation(name, why) for why in _elsewhere(name)),
+            *_step_problems(layout.configuration, name, value),
+        )
+    ]
     if problems:
         raise _refused(problems)
     changed = {name: value for name, value in properties.items() if layout.configuration.get(name) != value}
@@ -88,7 +145,13 @@ def drop_constraint(layout: Layout, name: str) -> Layout:
     return replace(layout, configuration=kept)
 
 
-def _problems(layout: Layout, name: object, value: object) -> Iterable[Violation]:
+def _check_mapping(properties: object) -> None:
+    if not isinstance(properties, Mapping):
+        raise _refused([Violation("properties", f"expected a mapping of texts to texts, got {properties!r}")])
+
+
+def _value_problems(name: object, value: object) -> Iterable[Violation]:
+    """What is wrong with a property by itself."""
     if not isinstance(name, str) or not name:
         yield Violation(repr(name), "expected a text as the property's name")
         return
@@ -97,24 +160,48 @@ def _problems(layout: Layout, name: object, value: object) -> Iterable[Violation
         return
     if problem := label_problem(name) or content_problem(value):
         yield Violation(name, problem)
-    yield from (Violation(name, why) for why in _elsewhere(name))
     if _KNOWN.get(name.lower(), name) != name:
         yield Violation(name, f"did you mean {_KNOWN[name.lower()]}?")
-    before = layout.configuration.get(name)
     if name in SWITCHES and value.lower() not in ("true", "false"):
         yield Violation(name, f"expected 'true' or 'false', got {value!r}")
     elif name == MODE and value not in MODES:
         yield Violation(name, f"expected one of {', '.join(MODES)}, got {value!r}")
-    elif name == MODE and value != (before or "none") and (before or "none", value) != ("none", "name"):
-        yield Violation(name, f"cannot go from {before or 'none'} to {value}; only from none to name")
-    elif name == MIRROR and value != (before or "true") and (before in ("false", FENCED) or value != FENCED):
-        yield Violation(name, f"cannot go from {before or 'true'} to {value}; only a mirrored table can be fenced")
-    elif name == IN_COMMIT_TIMESTAMPS and value.lower() == "true" and (before or "").lower() != "true":
+    elif name == MIRROR and value not in ("true", "false", FENCED):
+        yield Violation(name, f"expected 'true', 'false' or {FENCED!r}, got {value!r}")
+    elif name in _SMALLEST and not _is_count(value, _SMALLEST[name]):
+        yield Violation(name, f"expected a whole number from {_SMALLEST[name]} on, got {value!r}")
+    elif name in _INTERVALS and milliseconds_in(value) is None:
+        yield Violation(name, f"expected an interval such as 'interval 7 days', got {value!r}")
+    elif name.startswith(FEATURE):
+        if name[len(FEATURE) :] not in FEATURES:
+            yield Violation(name, f"is not a feature; known are {', '.join(sorted(FEATURES))}")
+        if value not in ("supported", "enabled"):
+            yield Violation(name, f"expected 'supported', got {value!r}")
+
+
+def _step_problems(before: Mapping[str, str], name: object, value: object) -> Iterable[Violation]:
+    """Why a property that is sound by itself cannot follow on those that a table has."""
+    if not isinstance(name, str) or not isinstance(value, str):
+        return
+    known = before.get(name)
+    if name == MODE and value in MODES and value != (known or "none") and (known or "none", value) != ("none", "name"):
+        yield Violation(name, f"cannot go from {known or 'none'} to {value}; only from none to name")
+    elif name == MIRROR and value != (known or "true") and (known in ("false", FENCED) or value != FENCED):
+        yield Violation(name, f"cannot go from {known or 'true'} to {value}; only a mirrored table can be fenced")
+    elif name == IN_COMMIT_TIMESTAMPS and value.lower() == "true" and (known or "").lower() != "true":
         yield Violation(name, "can be switched on only when a table is created")
 
 
-def _elsewhere(name: str) -> list[str]:
-    return [why for prefix, why in _ELSEWHERE.items() if name.lower().startswith(prefix)]
+def _is_count(text: str, smallest: int) -> bool:
+    try:
+        return int(text) >= smallest
+    except ValueError:
+        return False
+
+
+def _elsewhere(name: object, allowed: Sequence[str] = ()) -> list[str]:
+    lowered = str(name).lower()
+    return [why for prefix, why in _ELSEWHERE.items() if lowered.startswith(prefix) and prefix not in allowed]
 
 
 def _refused(problems: Sequence[Violation]) -> ValidationError:

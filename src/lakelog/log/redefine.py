@@ -9,7 +9,7 @@ from lakelog.actions import Metadata, Protocol
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
-from lakelog.log.files import RemoveFiles
+from lakelog.log.files import REMOVED, RemoveFiles
 from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import (
@@ -68,7 +68,7 @@ def replace_table(
     actions: list[Any] = [replace(metadata, id=state.metadata.action.id)]
     if raised != state.protocol:
         actions.append(raised)
-    files = snapshot.files(columns=["path", "partition_values", "size", "deletion_vector"])
+    files = snapshot.files(columns=REMOVED)
     if files.num_rows:
         actions.append(RemoveFiles(files))
     outcome = committer.commit([Draft(state.table_id, state.version, actions, description)])

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.actions import Action, DeletionVector, Metadata
+from lakelog.actions import Action, Metadata
 from lakelog.errors import LakelogError
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
-from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles
+from lakelog.log.files import ADD_COLUMNS, REMOVED, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles, among
 from lakelog.log.places import missing, root_uri, uri_of
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.retry import Prepared, commit_with_retries
@@ -22,7 +22,6 @@ from lakelog.log.validation.features import MIRROR, needed_features, raised_prot
 from lakelog.schema.leaves import leaf_columns
 from lakelog.schema.mapping import MAX_ID, is_mapped, physical_schema
 
-_REMOVED = ["path", "partition_values", "size", "deletion_vector"]
 _KEY = ["version", "ordinal"]
 _SHOWN = 10
 
@@ -58,8 +57,8 @@ def restore(
     rows changed in the meantime.
     """
     then, live = old.files(), now.files()
-    returning = then.filter(pc.invert(_among(then, live)))
-    leaving = live.filter(pc.invert(_among(live, then)))
+    returning = then.filter(pc.invert(among(then, live)))
+    leaving = live.filter(pc.invert(among(live, then)))
     gone = missing_files(location, returning)
     if gone and not ignore_missing_files:
         raise LakelogError(
@@ -89,7 +88,7 @@ def restore(
     if returning.num_rows:
         actions.append(AddFiles(added_again(returning)))
     if leaving.num_rows:
-        actions.append(RemoveFiles(leaving.select(_REMOVED)))
+        actions.append(RemoveFiles(leaving.select(REMOVED)))
     groups = row_groups_of(old, returning) if returning.num_rows else ()
     inherited = replace(
         inherited_from(old, returning),
@@ -173,21 +172,6 @@ def _rules(old: Snapshot, now: Snapshot) -> list[Action]:
     if metadata != now.metadata or old.state.metadata.schema_version != now.state.metadata.schema_version:
         rules.append(metadata)
     return rules
-
-
-def _among(files: Any, others: Any) -> Any:
-    """Which files are among others, with the same deletion vector."""
-    return pc.is_in(_identities(files), _identities(others))
-
-
-def _identities(files: Any) -> Any:
-    paths = files.column("path").combine_chunks()
-    vectors = files.column("deletion_vector")
-    if vectors.null_count == files.num_rows:
-        return paths
-    pairs = zip(paths.to_pylist(), vectors.to_pylist(), strict=True)
-    named = [path if text is None else f"{path} {DeletionVector.from_json(text).unique_id}" for path, text in pairs]
-    return pa.array(named, pa.string())
 
 
 def _types(schema: Any) -> dict[str, Any]:

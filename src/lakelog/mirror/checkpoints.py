@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.actions import DeletionVector, DomainMetadata, Txn
+from lakelog.actions import DomainMetadata, Txn
 from lakelog.catalog.base import Row, now_ms
 from lakelog.log.commit import Committer
+from lakelog.log.files import identities
 from lakelog.log.intervals import milliseconds_in
 from lakelog.log.snapshot import REMOVED_SCHEMA, Snapshot
 from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, commit_name, version_of
@@ -124,17 +125,9 @@ class Checkpoints:
 
 def _gone(removed: Any, files: Any) -> Any:
     """The removed files that are not there again, each once. One with another deletion vector is another one."""
-    last = {identity: place for place, identity in enumerate(_identities(removed))}
-    live = set(_identities(files))
+    last = {identity: place for place, identity in enumerate(identities(removed).to_pylist())}
+    live = set(identities(files).to_pylist())
     return removed.take(pa.array(sorted(last[each] for each in last.keys() - live), pa.int64()))
-
-
-def _identities(files: Any) -> list[tuple[str, str | None]]:
-    paths, vectors = (files.column(name).to_pylist() for name in ("path", "deletion_vector"))
-    return [
-        (path, None if text is None else DeletionVector.from_json(text).unique_id)
-        for path, text in zip(paths, vectors, strict=True)
-    ]
 
 
 def retention(configuration: Mapping[str, str]) -> int:

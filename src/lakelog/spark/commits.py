@@ -16,6 +16,7 @@ from lakelog.log.conflicts import Reads, files_in
 from lakelog.log.contents import Contents
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
+from lakelog.log.files import REMOVED
 from lakelog.log.new_table import definition
 from lakelog.log.outcomes import CommitResult
 from lakelog.log.pruning.predicate import Predicate
@@ -28,7 +29,6 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.prepared import PreparedChange
 
-REMOVED = ["path", "partition_values", "size", "deletion_vector"]
 """What a commit says of a file that goes."""
 
 

@@ -17,7 +17,7 @@ from lakelog.lake import Lake
 from lakelog.log.bins import Bin, Sizes, packed, whole_partitions
 from lakelog.log.conflicts import Reads, files_in
 from lakelog.log.draft import Description, Draft
-from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.files import REMOVED, AddFiles, RemoveFiles
 from lakelog.log.reading import TO_READ
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
@@ -47,8 +47,6 @@ _BINS_PER_JOB = 1000
 
 _HOLD_ALREADY = frozenset({"checkConstraints", "generatedColumns", "identityColumns", "invariants"})
 """What a table asks of rows when they are new: these have been accepted before."""
-
-_REMOVED = ["path", "partition_values", "size", "deletion_vector"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +252,7 @@ def _commit(
     place = adds.column_names.index("data_change")
     adds = adds.set_column(place, "data_change", pa.repeat(False, adds.num_rows))
     row_groups = pa.concat_tables([each.row_groups for each in written])
-    removes = removed.select(_REMOVED).append_column("data_change", pa.repeat(False, removed.num_rows))
+    removes = removed.select(REMOVED).append_column("data_change", pa.repeat(False, removed.num_rows))
     metrics = _metrics(adds, removed)
     description = Description(
         operation="OPTIMIZE",

@@ -133,6 +133,7 @@ class LakeTableBuilder:
             self._properties,
             location=self._location,
             description=self._comment,
+            spark=self._spark,
         )
 
     def _replace(self, dataset: Dataset) -> None:
@@ -145,6 +146,7 @@ class LakeTableBuilder:
             self._properties,
             description=self._comment,
             operation=self._mode.value,
+            spark=self._spark,
         )
 
 

@@ -16,6 +16,7 @@ from lakelog.log.conflicts import Reads
 from lakelog.log.contents import Contents
 from lakelog.log.draft import Description, Inherited
 from lakelog.log.evolution import WritePlan
+from lakelog.log.files import REMOVED
 from lakelog.log.outcomes import CommitResult
 from lakelog.log.places import is_absolute
 from lakelog.log.restore import inherited_from, row_groups_of
@@ -23,7 +24,7 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.projection import project
-from lakelog.spark.commits import REMOVED, Change, check_features
+from lakelog.spark.commits import Change, check_features
 from lakelog.spark.constraints import filled
 from lakelog.spark.dml.marked import Marked
 from lakelog.spark.expressions import quoted

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
+from lakelog.log.files import REMOVED
 from lakelog.log.pruning.literals import DAY, Value
 from lakelog.log.pruning.predicate import Condition, holds
 from lakelog.log.pruning.reader import read_condition
@@ -55,7 +56,7 @@ def replaced(snapshot: Snapshot, text: str) -> Replaced:
         condition = read_condition(text, known)
     except ValidationError as error:
         raise _refused(text, "; ".join(violation.message for violation in error.violations)) from error
-    files = snapshot.files(condition.rows, columns=["path", "partition_values", "size", "deletion_vector"])
+    files = snapshot.files(condition.rows, columns=REMOVED)
     numbers, tuples = partition_values(files.column("partition_values"), partitions)
     whole = [
         number
