@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -25,7 +26,7 @@ from lakelog.spark.frames import setting
 from lakelog.spark.stage import Stage
 from lakelog.spark.table_builder import LakeTableBuilder
 from lakelog.upkeep.writes import registered_writes
-from tests.spark.changing import NAME, make, numbered, rows_of
+from tests.spark.changing import BY_VECTORS, NAME, make, numbered, rows_of
 
 FED = {"delta.enableChangeDataFeed": "true"}
 
@@ -280,3 +281,84 @@ class TestLakeTable:
         monkeypatch.setattr(LakeTableBuilder, "_create", late)
         builder = LakeTable.createIfNotExists(spark, lake=local).tableName("raced").addColumn("id", "INT")
         assert builder.execute().dataset.name == "raced"
+
+
+class TestConditions:
+    @pytest.mark.parametrize("properties", [{}, BY_VECTORS], ids=["copies", "vectors"])
+    def test_a_clause_with_the_clock_in_it_decides_once(
+        self, local: Lake, spark: SparkSession, properties: dict[str, str]
+    ) -> None:
+        """Some rows are not yet of the past when they are looked for, and are when they are written."""
+        soon = "current_timestamp() + make_dt_interval(0, 0, 0, id * 0.01) AS ts"
+        dataset = written(local, spark.range(400).selectExpr("id", soon, "0 AS v"), properties=properties)
+        merge = dataset.merge(spark.range(400).alias("n"), "t.id = n.id", alias="t")
+        done = merge.whenMatchedUpdate("t.ts < current_timestamp()", {"v": "1"}).execute()
+        updated = done.metrics["numTargetRowsUpdated"]
+        assert read_dataset(local, NAME, where="v = 1").count() == updated
+        assert read_dataset(local, NAME).count() == 400
+
+    @pytest.mark.parametrize("where", ["rand() < 0.5", "t.id = n.id AND rand() < 0.5"])
+    def test_chance_decides_nothing(self, local: Lake, spark: SparkSession, where: str) -> None:
+        dataset = written(local, spark.range(4))
+        merge = dataset.merge(spark.range(4).alias("n"), where, alias="t").whenMatchedDelete()
+        with pytest.raises(ValidationError, match="another answer each time"):
+            merge.execute()
+        merge = dataset.merge(spark.range(4).alias("n"), "t.id = n.id", alias="t").whenMatchedDelete("rand() < 0.5")
+        with pytest.raises(ValidationError, match="another answer each time"):
+            merge.execute()
+        assert dataset.version == 0
+
+    def test_a_clause_says_nothing_of_rows_that_it_is_not_for(self, local: Lake, spark: SparkSession) -> None:
+        dataset = written(local, spark.sql("SELECT * FROM VALUES (1, 7), (2, 5), (3, 0) AS t (id, y)"))
+        source = spark.sql("SELECT 1 AS id").alias("n")
+        merge = dataset.merge(source, "t.id = n.id", alias="t")
+        merge.whenNotMatchedBySourceUpdate("t.y <> 0", {"y": "CAST(10 / t.y AS INT)"}).execute()
+        assert rows_of(local) == [(1, 7), (2, 2), (3, 0)]
+
+
+class TestInsideAndGenerated:
+    @pytest.mark.parametrize(
+        ("column", "value"),
+        [
+            ("a", "array(3000000000L)"),
+            ("m", "map('k', 3000000000L)"),
+            ("m2", "map(3000000000L, 'v')"),
+            ("l", "array(named_struct('x', 3000000000L))"),
+            ("d", "named_struct('a', array(array(3000000000L)))"),
+        ],
+    )
+    def test_a_number_that_does_not_fit_fails_wherever_it_is(
+        self, local: Lake, spark: SparkSession, column: str, value: str
+    ) -> None:
+        columns = (
+            "array(1) AS a, map('k', 1) AS m, map(1, 'v') AS m2, array(named_struct('x', 1)) AS l, "
+            "named_struct('a', array(array(1))) AS d"
+        )
+        dataset = written(local, spark.sql(f"SELECT 1 AS id, {columns}"))
+        with setting(spark, "spark.sql.ansi.enabled", "false"):
+            fitting = value.replace("3000000000L", "7L")
+            dataset.update({column: fitting})
+            (row,) = read_dataset(local, NAME).select(column).collect()
+            assert "7" in str(row[0])
+            with pytest.raises(PySparkException, match="does not fit"):
+                dataset.update({column: value})
+            dataset.update({column: "NULL"})
+            assert read_dataset(local, NAME).where(f"{column} IS NULL").count() == 1
+
+    def test_a_generated_column_follows_where_a_clause_does_not_say_what_it_is(
+        self, local: Lake, spark: SparkSession
+    ) -> None:
+        builder = LakeTable.create(spark, lake=local).tableName(NAME).addColumn("id", "LONG").addColumn("v", "INT")
+        builder.addColumn("w", "INT", generatedAlwaysAs="v * 2").execute()
+        dataset = local.dataset(NAME)
+        write_dataset(local, NAME, spark.sql("SELECT id, 1 AS v FROM range(4)").coalesce(1))
+
+        def merge(said: str) -> None:
+            source = spark.sql("SELECT id, 5 AS v FROM range(4)").alias("n")
+            started = dataset.merge(source, "t.id = n.id", alias="t").whenMatchedUpdate("n.id = 1", {"v": "n.v"})
+            started.whenMatchedUpdate("n.id = 2", {"v": "n.v", "w": said}).execute()
+
+        with pytest.raises(SchemaMismatchError, match="generated"):
+            merge("999")
+        merge("10")
+        assert rows_of(local) == [(0, 1, 2), (1, 5, 10), (2, 5, 10), (3, 1, 2)]

@@ -16,11 +16,13 @@ from lakelog import (
     ConfigurationError,
     Dataset,
     Lake,
+    SqlTxnLogWriter,
     ValidationError,
     read_changes,
     read_dataset,
     write_dataset,
 )
+from lakelog.actions import AddFile
 from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.verbs import options
 from tests.interop.readers import rows_by_delta_rs, rows_by_duckdb
@@ -300,3 +302,27 @@ class TestDense:
             with pytest.raises(ValidationError, match="5 rows of the table are matched by more than one row"):
                 merge.whenMatchedUpdate(set={"s": "'m'"}).execute()
             assert dataset.version == 0
+
+
+def test_statistics_of_a_file_that_is_marked_mean_what_they_meant(local: Lake, spark: SparkSession) -> None:
+    """Of a float, Delta's writers give fewer digits than a double needs."""
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float32())])
+    dataset = local.create_dataset(NAME, schema, properties={**BY_VECTORS, "delta.enableTypeWidening": "true"})
+    place = Path(dataset.location, "a.parquet")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": range(4), "x": [0.1] * 4}, schema), place)
+    known = {"id": 0, "x": 0.1}
+    text = json.dumps(
+        {"numRecords": 4, "minValues": known, "maxValues": {"id": 3, "x": 0.1}, "nullCount": {"id": 0, "x": 0}}
+    )
+    file = AddFile(path="a.parquet", size=place.stat().st_size, modification_time=0, stats=text)
+    SqlTxnLogWriter(local).commit(dataset.id, 1, [file])
+    source = spark.sql("SELECT 1L AS id, 2.5D AS x").alias("n")
+    merge = dataset.merge(source, "t.id = n.id", alias="t").withSchemaEvolution()
+    merge.whenMatchedUpdateAll().execute()
+    assert dataset.schema().field("x").type == pa.float64()
+    assert deleted(dataset) == {"a.parquet": 1}
+    condition = "x = CAST(CAST(0.1 AS FLOAT) AS DOUBLE)"
+    assert read_dataset(local, NAME, where=condition).count() == 3
+    assert dataset.delete(condition).metrics["numDeletedRows"] == 3
+    check_invariants(local)

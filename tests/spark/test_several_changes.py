@@ -254,3 +254,62 @@ def test_leases_that_are_over_undo_all(local: Lake, dataset: Dataset, monkeypatc
         for number in (1, 2, 3):
             tx.update(NAME, {"s": "'new'"}, f"id = {number}")
     assert (data_files(dataset), catalog_rows(local)["dl_writes"], dataset.version) == (before, [], 1)
+
+
+@pytest.mark.parametrize("properties", [{}, BY_VECTORS], ids=["copies", "vectors"])
+@pytest.mark.parametrize("verb", ["delete", "update", "merge"])
+def test_that_nothing_was_found_is_read_too(
+    local: Lake, spark: SparkSession, verb: str, properties: dict[str, str]
+) -> None:
+    """Otherwise two that look for a key, find none and add it would both have added it."""
+    make(local, spark, numbered(0, 5), properties=properties)
+    row = spark.createDataFrame(table_of(numbered(77, 78)))
+    with pytest.raises(ConcurrencyError, match="can hold rows that this commit read"), local.transaction() as tx:
+        if verb == "delete":
+            tx.delete(NAME, "id = 77")
+        elif verb == "update":
+            tx.update(NAME, {"s": "'x'"}, "id = 77")
+        else:
+            tx.merge(NAME, row.alias("n"), "t.id = n.id", alias="t").whenMatchedUpdateAll().execute()
+        tx.write(NAME, row)
+        write_dataset(local, NAME, row)
+    assert [each[0] for each in rows_of(local)] == [0, 1, 2, 3, 4, 77]
+    with local.transaction() as tx:
+        tx.delete(NAME, "id = 78")
+        tx.write(NAME, spark.createDataFrame(table_of(numbered(78, 79))))
+        write_dataset(local, NAME, spark.createDataFrame(table_of(numbered(6, 7))))
+    assert sorted(each[0] for each in rows_of(local)) == [0, 1, 2, 3, 4, 6, 77, 78], (
+        "what it did not read is not in the way"
+    )
+    check_invariants(local)
+
+
+def test_rows_that_come_and_go_again_leave_an_append_that_can_be_streamed(
+    local: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    dataset = make(local, spark, numbered(0, 3), properties=BY_VECTORS)
+    with local.transaction() as tx:
+        tx.write(NAME, spark.createDataFrame(table_of(numbered(10, 15))).coalesce(1))
+        tx.delete(NAME, "id = 12")
+    added = dataset.changes(1, 1).added
+    assert added.column("deletion_vector").null_count == added.num_rows > 0
+    found: list[int] = []
+    stream = lakelog.spark.read_stream(local, NAME, checkpoint=str(tmp_path / "c"), starting_version=1)
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _: found.extend(row.id for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(found) == [10, 11, 13, 14]
+    check_invariants(local)
+
+
+def test_a_lost_race_is_one_whatever_the_transaction_did_to_partitions(local: Lake, spark: SparkSession) -> None:
+    write_dataset(local, NAME, spark.sql("SELECT id, id % 2 AS p FROM range(4)"), partition_by=["p"])
+    again = spark.sql("SELECT id, id % 3 AS q FROM range(4)")
+    with pytest.raises(ConcurrencyError, match="read the whole table"), local.transaction() as tx:
+        tx.write(NAME, again, mode="overwrite", overwrite_schema=True, partition_by=["q"])
+        tx.write(NAME, again.where("q = 1"), mode="overwrite", partition_overwrite_mode="dynamic")
+        write_dataset(local, NAME, spark.sql("SELECT 9L AS id, 1L AS p"))

@@ -187,7 +187,7 @@ class _Between:
         if changed.num_rows and _read_rows(reads):
             if reads.everything:
                 note(changed, "and this commit read the whole table")
-            if reads.partitions:
+            elif reads.partitions:
                 metadata = self._metadata()
                 inside = files_in(changed, reads.partitions, metadata)
                 note(inside, "in a partition that this commit overwrites")

@@ -139,11 +139,11 @@ def row_groups_of(snapshot: Snapshot, files: Any, where: str | Predicate | None 
     return groups.join(paths, _KEY, join_type="inner").select(list(ROW_GROUP_COLUMNS))
 
 
-def inherited_from(snapshot: Snapshot, files: Any) -> Inherited:
-    """What files of a snapshot bring with them when they are added again to a table of its schema."""
+def inherited_from(snapshot: Snapshot, files: Any, physical: Any = None) -> Inherited:
+    """What files of a snapshot bring with them when they are added again to a table of its schema, or of another."""
     pairs = zip(files.column("path").to_pylist(), files.column("schema_version").to_pylist(), strict=True)
     versions = dict(pairs)
-    types = _types(snapshot.state.metadata.physical)
+    types = _types(snapshot.state.metadata.physical if physical is None else physical)
     doubtful = {
         version
         for version, schema in snapshot.schemas(files).items()

@@ -23,22 +23,11 @@ from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.predicates import condition_of, is_connect
 from lakelog.spark.read import count_rows, read_pruned
+from lakelog.spark.steady import has_clock, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CLOCKS = (
-    "CurrentCatalog",
-    "CurrentDatabase",
-    "CurrentDate",
-    "CurrentTime",
-    "CurrentTimeZone",
-    "CurrentTimestamp",
-    "CurrentUser",
-    "LocalTimestamp",
-    "Now",
-)
-"""What has another value for the same row at another time, or for somebody else."""
 _USERS_OWN = "org.apache.spark.sql.catalyst.expressions.UserDefinedExpression"
 
 
@@ -152,22 +141,15 @@ def _expression_problems(spark: "SparkSession", schema: pa.Schema, sql: str, *, 
         found.append(f"{sql} has a subquery, which is about more than the row")
     if not plan.deterministic():
         found.append(f"{sql} is not deterministic: it has another value each time")
-    nodes = list(_nodes(plan.projectList().apply(0)))
+    nodes = list(nodes_of(plan.projectList().apply(0)))
     from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 
     gateway: Any = spark._sc._gateway
     if any(is_instance_of(gateway, node, _USERS_OWN) for node in nodes):
         found.append(f"{sql} calls a function of this session, which other writers do not have")
-    if steady and any(node.getClass().getSimpleName() in _CLOCKS for node in nodes):
+    if steady and has_clock(plan.projectList().apply(0)):
         found.append(f"{sql} depends on the time or on who asks, and not on the row alone")
     return found
-
-
-def _nodes(expression: Any) -> Any:
-    yield expression
-    children = expression.children()
-    for index in range(children.size()):
-        yield from _nodes(children.apply(index))
 
 
 def _check_rows(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, name: str, sql: str) -> None:

@@ -129,12 +129,6 @@ def columns_read(
     return {str(found.apply(index).name()) for index in range(found.size())}
 
 
-def is_deterministic(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> bool:
-    """Whether a condition gives the same answer each time, as far as Spark tells."""
-    plan = _analysed(spark, schema, where, alias)
-    return plan is None or plan.getClass().getSimpleName() != "Filter" or bool(plan.condition().deterministic())
-
-
 def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> Any:
     """Spark's plan of an empty table with a condition; None where Spark keeps its plans to itself."""
     try:

@@ -126,10 +126,7 @@ class LakeTransaction:
         frame = read_snapshot(session, dataset, snapshot, where, columns)
         if hold:
             read = Everything() if where is None else predicate_of(session, snapshot.schema, where)
-            before = self._held[name].reads.predicates if name in self._held else ()
-            self._held[name] = Held(
-                table_id=dataset.id, base_version=snapshot.version, reads=Reads(predicates=(*before, read))
-            )
+            self._hold(name, Reads(predicates=(read,)))
         return frame
 
     def write(
@@ -199,6 +196,8 @@ class LakeTransaction:
 
     def _add(self, name: str, change: PreparedChange[Any]) -> None:
         if change.contents is None:
+            # That there is nothing to change is what it has read.
+            self._hold(name, change.reads)
             return
         before = self._pending.get(name)
         with ExitStack() as stack:
@@ -206,6 +205,12 @@ class LakeTransaction:
                 stack.push(own)
             self._pending[name] = change.contents if before is None else before.followed_by(change.contents)
             self._changes.setdefault(name, []).append(change)
+
+    def _hold(self, name: str, reads: Reads) -> None:
+        """Makes the end of the transaction fail if somebody changes what it has read of a table."""
+        head = self._base(name)
+        before = self._held[name].reads if name in self._held else Reads()
+        self._held[name] = Held(table_id=head.table_id, base_version=head.version, reads=_both(before, reads))
 
     def _commit(self) -> None:
         held = {each.table_id: each for each in self._held.values()}

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.schema.assignment import assignment_problems
 from lakelog.schema.leaves import parse_path
-from lakelog.schema.projection import Part, convert_type
+from lakelog.schema.projection import Part, convert_type, is_list
 from lakelog.schema.spark import from_spark
 from lakelog.schema.widening import holds
 from lakelog.spark.expressions import columns as column_expressions
@@ -96,6 +96,12 @@ def _stored(value: "Column", source: pa.DataType, field: pa.Field, old: "Column 
     """A value as a column has it. One that does not fit fails, whatever the session says of such casts."""
     if pa.types.is_struct(source) and pa.types.is_struct(field.type):
         return F.when(value.isNotNull(), F.struct(*_fields(value, source, field, old)))
+    if is_list(source) and is_list(field.type) and _may_overflow_inside(source, field.type):
+        return F.transform(value, lambda each: _stored(each, source.value_type, _element(field), None))
+    if pa.types.is_map(source) and pa.types.is_map(field.type) and _may_overflow_inside(source, field.type):
+        keys = F.transform(F.map_keys(value), lambda each: _stored(each, source.key_type, _key(field), None))
+        items = F.transform(F.map_values(value), lambda each: _stored(each, source.item_type, _item(field), None))
+        return F.when(value.isNotNull(), F.map_from_arrays(keys, items))
     if _may_overflow(source, field.type):
         kind = spark_type(field.type)
         message = F.concat(F.lit("the value "), value.cast("string"), F.lit(f" does not fit column {field.name}"))
@@ -118,6 +124,32 @@ def _fields(value: "Column", source: pa.DataType, field: pa.Field, old: "Column 
             column = F.lit(None).cast(spark_type(child.type)) if before is None else before
         found.append(column.alias(child.name))
     return found
+
+
+def _element(field: pa.Field) -> pa.Field:
+    return field.type.value_field.with_name(f"{field.name}.element")
+
+
+def _key(field: pa.Field) -> pa.Field:
+    return field.type.key_field.with_name(f"{field.name}.key")
+
+
+def _item(field: pa.Field) -> pa.Field:
+    return field.type.item_field.with_name(f"{field.name}.value")
+
+
+def _may_overflow_inside(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a value somewhere inside may not fit."""
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        theirs = {child.name.lower(): child.type for child in source}
+        both = [(theirs[child.name.lower()], child.type) for child in target if child.name.lower() in theirs]
+    elif is_list(source) and is_list(target):
+        both = [(source.value_type, target.value_type)]
+    elif pa.types.is_map(source) and pa.types.is_map(target):
+        both = [(source.key_type, target.key_type), (source.item_type, target.item_type)]
+    else:
+        return _may_overflow(source, target)
+    return any(_may_overflow_inside(one, other) for one, other in both)
 
 
 def _may_overflow(source: pa.DataType, target: pa.DataType) -> bool:

@@ -39,7 +39,9 @@ def prepare_delete(
     refuse_append_only(dataset, snapshot, "delete")
     wanted = wants_vectors(snapshot)
     matched = matched_files(session, dataset, snapshot, condition, alias, indexed=wanted)
-    marked = Marked(files=matched.part, rows=matched.indexes) if wanted and can_be_marked(matched.part) else None
+    marked = (
+        Marked(files=matched.part, rows=matched.indexes) if wanted and can_be_marked(snapshot, matched.part) else None
+    )
     removed = matched.files if marked is None else matched.whole
     rows = changes = None
     # The change feed needs no more than the vectors, as in Delta: what one deletes that the one before did not is told.

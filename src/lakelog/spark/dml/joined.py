@@ -36,6 +36,7 @@ COPIED, DROPPED = 0, -1
 _TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
 _ASKED, _SAID = "__lakelog_asked", "__lakelog_said"
 _ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
+_BY = "__lakelog_by"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class Matches:
     several: bool
     """Whether a row of the table has more than one match, of which at most one matters."""
     pairs: "DataFrame"
-    """Rows of the table and of the source that match."""
+    """Rows of the table and of the source that match, with the action of each."""
     whole: bool
     """Whether these have all columns of both."""
 
@@ -103,6 +104,8 @@ class Join:
     """As ``numbered_source`` gives it."""
     condition: Expression
     steps: Sequence[Step]
+    is_steady: bool = True
+    """Whether conditions give the same answer a second time."""
 
     def table(self, files: pa.Table, *, located: bool = True) -> "DataFrame":
         """The rows of files, under the columns that the table will have, with where they lie."""
@@ -126,15 +129,15 @@ class Join:
         return [step for step in self.steps if step.clause.when is when]
 
     def pairs(self, files: pa.Table, *, whole: bool = False) -> "DataFrame":
-        """Every match, and whether a clause is carried out for it; with ``whole``, with all columns of both rows."""
+        """Every match, and its action; with ``whole``, with all columns of both rows."""
         joined = self.table(files).join(self.source, expression(self.condition), "inner")
-        acts = self._any(When.MATCHED)
-        return joined.select(*(["*"] if whole else [ROW_FILE, ROW_INDEX, SOURCE_ROW]), acts.alias(_ACTS))
+        action = self._matched_action(F.lit(True), F.lit(COPIED))
+        return joined.select(*(["*"] if whole else [ROW_FILE, ROW_INDEX, SOURCE_ROW]), action.alias(ACTION))
 
     def matches(self, files: pa.Table, pairs: "DataFrame", *, whole: bool = False) -> Matches:
         """Raises ``ValidationError`` if a row of the table would be changed by several of the source."""
         by_row = pairs.groupBy(ROW_FILE, ROW_INDEX).agg(
-            F.count_if(F.col(_ACTS)).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES)
+            F.count_if(F.col(ACTION) != COPIED).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES)
         )
         by_file = by_row.groupBy(ROW_FILE).agg(
             F.count_if(F.col(_ACTS) > 0), F.max(_ACTS), F.max(_MATCHES), F.count_if(F.col(_ACTS) > 1)
@@ -164,33 +167,40 @@ class Join:
         With ``located``, where each of them lies. Of matches that are whole, only rows that a clause changes.
         """
         if found.whole:
-            joined = found.pairs.where(_ACTS)
-            joined = joined.dropDuplicates([ROW_FILE, ROW_INDEX]) if found.several else joined
-            return self._with_action(joined)
-        rows = self._told_by_itself(self.table(found.touched, located=located or found.several))
-        if found.several:
-            chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(F.max_by(SOURCE_ROW, _ACTS).alias(_CHOSEN))
-            joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
-            joined = joined.join(self.source, F.col(_CHOSEN) == F.col(SOURCE_ROW), "left")
-        else:
-            joined = rows.join(self.source, expression(self.condition), "left")
-        return self._with_action(joined)
-
-    def _with_action(self, joined: "DataFrame") -> "DataFrame":
+            joined = found.pairs.where(F.col(ACTION) != COPIED)
+            return joined.dropDuplicates([ROW_FILE, ROW_INDEX]) if found.several else joined
+        # By what was found where the condition may have another answer now, which takes longer; otherwise by itself.
+        by_place = found.several or not self.is_steady
+        rows = self._told_by_itself(self.table(found.touched, located=located or by_place))
         is_matched = F.col(SOURCE_ROW).isNotNull()
         action = F.lit(COPIED)
-        for step in reversed(self.steps_for(When.MATCHED)):
-            action = F.when(is_matched & _condition(step), step.number).otherwise(action)
         for step in reversed(self.steps_for(When.NOT_MATCHED_BY_SOURCE)):
             action = F.when(~is_matched & F.col(f"{_ASKED}_{step.number}"), step.number).otherwise(action)
+        if by_place:
+            one = F.max_by(F.struct(F.col(SOURCE_ROW).alias(_BY), F.col(ACTION)), F.col(ACTION) != COPIED)
+            chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(one.alias(_CHOSEN))
+            joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
+            joined = joined.join(self.source, F.col(f"{_CHOSEN}.{_BY}") == F.col(SOURCE_ROW), "left")
+            action = F.when(is_matched, F.col(f"{_CHOSEN}.{ACTION}")).otherwise(action)
+        else:
+            joined = rows.join(self.source, expression(self.condition), "left")
+            action = self._matched_action(is_matched, action)
         return joined.select("*", action.alias(ACTION))
+
+    def _matched_action(self, is_matched: "Column", otherwise: "Column") -> "Column":
+        """The action of a row by the clauses for those with a match."""
+        for step in reversed(self.steps_for(When.MATCHED)):
+            otherwise = F.when(is_matched & _condition(step), step.number).otherwise(otherwise)
+        return otherwise
 
     def _told_by_itself(self, rows: "DataFrame") -> "DataFrame":
         """Rows of the table with what clauses for those without a match say of them, while no other name is around."""
         columns = []
         for step in self.steps_for(When.NOT_MATCHED_BY_SOURCE):
-            columns.append(_condition(step).alias(f"{_ASKED}_{step.number}"))
-            columns += [value.alias(_said(step, name)) for name, value in step.values.items()]
+            asked = _condition(step)
+            columns.append(asked.alias(f"{_ASKED}_{step.number}"))
+            # Where the clause is not for the row, its values may be none that can be computed.
+            columns += [F.when(asked, value).alias(_said(step, name)) for name, value in step.values.items()]
         return rows.select("*", *columns)
 
     def new(self, unmatched: "DataFrame") -> "DataFrame":
@@ -211,14 +221,17 @@ class Join:
     def written(self, rows: "DataFrame", kinds: Sequence[When], besides: Sequence[str] = ()) -> "DataFrame":
         """Rows with an action as they will be, whether it has changed them, and what they were.
 
-        Generated columns follow the others, unless every clause has said what they are.
+        Generated columns follow the others, unless the clause has said what they are.
         """
         changed = (F.col(ACTION) != COPIED).alias(CHANGED)
         before = [] if When.NOT_MATCHED in kinds else list(self._old.values())
         found = rows.select(*self._values(kinds), changed, ACTION, *before, *besides)
         steps = [step for when in kinds for step in self.steps_for(when) if step.clause.act is not Act.DELETE]
-        said = set.intersection(*(set(step.values) for step in steps)) if steps else set()
-        return following(found, self.metadata, self.metadata.rules.generated.keys() - said)
+        silent = {
+            name: [step.number for step in steps if name not in step.values] for name in self.metadata.rules.generated
+        }
+        where = {name: F.col(ACTION).isin(numbers) for name, numbers in silent.items() if numbers}
+        return following(found, self.metadata, where)
 
     def _values(self, kinds: Sequence[When]) -> "list[Column]":
         is_new = When.NOT_MATCHED in kinds

@@ -88,9 +88,13 @@ def wants_vectors(snapshot: Snapshot) -> bool:
     return True
 
 
-def can_be_marked(files: pa.Table) -> bool:
-    """Whether files can have vectors: readers have to know how many rows each has."""
-    return int(files.column("row_count").null_count) == 0
+def can_be_marked(snapshot: Snapshot, files: pa.Table) -> bool:
+    """Whether files can have vectors: readers have to know how many rows each has.
+
+    Files that are not committed yet get none: for streams, what comes with a vector is no appended file.
+    """
+    is_new = pc.greater(files.column("version"), snapshot.version)
+    return int(files.column("row_count").null_count) == 0 and not pc.any(is_new).as_py()
 
 
 def indexes_by_file(located: "DataFrame", location: str, files: pa.Table) -> Indexes:

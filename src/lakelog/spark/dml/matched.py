@@ -16,8 +16,9 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.marked import indexes_by_file
 from lakelog.spark.frames import aliased
 from lakelog.spark.partitions import files_matched_by_partition
-from lakelog.spark.predicates import condition_of, is_deterministic
+from lakelog.spark.predicates import condition_of, empty_frame
 from lakelog.spark.read import ROW_FILE, numbers_of, plain_path, read_located
+from lakelog.spark.steady import is_deterministic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +67,7 @@ def matched_files(
     if condition is None:
         return _all_of(snapshot)
     known = condition_of(spark, snapshot.schema, condition, alias)
-    if not is_deterministic(spark, snapshot.schema, condition, alias):
+    if not is_deterministic(aliased(empty_frame(spark, snapshot.schema), alias).where(condition)):
         raise ValidationError("condition", [Violation(str(condition), "gives another answer each time it is asked")])
     candidates = snapshot.files(known.rows)
     nothing = candidates.slice(0, 0)

@@ -60,6 +60,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import ROW_FILE, ROW_INDEX
+from lakelog.spark.steady import is_deterministic, is_steady
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -106,7 +107,7 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     # A row that matches nothing may be anywhere.
     predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope
     candidates = snapshot.files(predicate)
-    by_vectors = wants_vectors(snapshot) and can_be_marked(candidates)
+    by_vectors = wants_vectors(snapshot) and can_be_marked(snapshot, candidates)
     # Where most files will have a match, it is found together with the row's other columns.
     whole = by_vectors and source_rows >= _DENSE * candidates.num_rows
     whole = whole and not join.steps_for(When.NOT_MATCHED_BY_SOURCE)
@@ -284,13 +285,13 @@ def _joined(
         When.NOT_MATCHED_BY_SOURCE: table,
     }
     before = join.plain(empty_frame(spark, snapshot.schema))
-    _analysed(before.join(source, F.lit(True)), merge.condition, "merge condition")
+    steady = [_analysed(before.join(source, F.lit(True)), merge.condition, "merge condition")]
     theirs = columns_of_source(merge.source)
     steps = []
     for number, clause in enumerate(merge.clauses, 1):
         what = f"when {clause.when.value} then {clause.act.value}"
         if clause.condition is not None:
-            _analysed(scopes[clause.when], clause.condition, f"condition of {what}")
+            steady.append(_analysed(scopes[clause.when], clause.condition, f"condition of {what}"))
         values = {}
         if clause.act is not Act.DELETE:
             chosen = clause.values if clause.values is not None else _star(metadata, theirs, merge, clause.act)
@@ -300,7 +301,7 @@ def _joined(
                 plan.schema, scopes[clause.when], named, old, what, partial_structs=merge.schema_evolution
             )
         steps.append(Step(number=number, clause=clause, values=values))
-    return replace(join, steps=tuple(steps))
+    return replace(join, steps=tuple(steps), is_steady=all(steady))
 
 
 def _star(metadata: TableMetadata, theirs: Any, merge: Merge, act: Act) -> dict[str, Expression]:
@@ -371,12 +372,16 @@ def _type_in(frame: "DataFrame", value: Expression) -> "DataType | None":
         return None
 
 
-def _analysed(scope: "DataFrame", condition: Expression, what: str) -> None:
+def _analysed(scope: "DataFrame", condition: Expression, what: str) -> bool:
+    """Whether a condition that Spark understands has the same answer when it is asked again."""
     try:
-        plan = scope.where(expression(condition))
-        plan.schema  # noqa: B018  # Spark Connect analyses it only now
+        filtered = scope.where(expression(condition))
+        filtered.schema  # noqa: B018  # Spark Connect analyses it only now
     except AnalysisException as error:
         raise ValidationError(what, [Violation(str(condition), error.getMessage() or str(error))]) from error
+    if not is_deterministic(filtered):
+        raise ValidationError(what, [Violation(str(condition), "gives another answer each time it is asked")])
+    return is_steady(filtered)
 
 
 @contextmanager

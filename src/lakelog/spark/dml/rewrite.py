@@ -109,7 +109,7 @@ class Rewrite:
             if self.rows is not None:
                 self._write(self.rows, own, metadata, parts, options)
             if marked is not None:
-                self._mark(marked, own, parts)
+                self._mark(marked, own, metadata, parts)
             if parts.are_none:
                 own.discard()
                 return self._nothing(parts.written)
@@ -135,18 +135,24 @@ class Rewrite:
             parts.actions += feed
             parts.written = replace(parts.written, change_files=len(feed))
 
-    def _mark(self, marked: Marked, own: OwnDirectory, parts: "_Parts") -> None:
+    def _mark(self, marked: Marked, own: OwnDirectory, metadata: TableMetadata, parts: "_Parts") -> None:
         parts.adds.append(marked.write(self.dataset.location, own))
         parts.removes.append(marked.files.select(REMOVED))
         # All of these files are where the change had to look for rows.
         (where,) = self.reads.predicates
         parts.row_groups.append(row_groups_of(self.snapshot, marked.files, where))
-        parts.marked = marked.files
+        # They are still what they were written as, where they were written.
+        outside = any(map(is_absolute, marked.files.column("path").to_pylist()))
+        inherited = inherited_from(self.snapshot, marked.files, metadata.physical)
+        parts.inherited = replace(inherited, outside=outside)
 
     def _nothing(self, written: Written) -> PreparedChange[ChangeResult]:
         metrics = self.metrics(written)
         return PreparedChange(
-            contents=None, base_version=self.snapshot.version, told=lambda result: self._told(result, metrics)
+            contents=None,
+            base_version=self.snapshot.version,
+            reads=self.reads,
+            told=lambda result: self._told(result, metrics),
         )
 
     def _prepared(
@@ -188,7 +194,7 @@ class _Parts:
     adds: list[pa.Table] = field(default_factory=list)
     removes: list[pa.Table] = field(default_factory=list)
     row_groups: list[pa.Table] = field(default_factory=list)
-    marked: pa.Table | None = None
+    inherited: Inherited = field(default_factory=Inherited)
     written: Written = field(default_factory=Written)
 
     @property
@@ -203,18 +209,12 @@ class _Parts:
             adds=_one(self.adds),
             removes=_one(self.removes),
             row_groups=_one(self.row_groups),
-            inherited=Inherited() if self.marked is None else _inherited(snapshot, self.marked),
+            inherited=self.inherited,
         )
 
 
 def _one(tables: Sequence[pa.Table]) -> pa.Table | None:
     return pa.concat_tables(tables, promote_options="default") if tables else None
-
-
-def _inherited(snapshot: Snapshot, marked: pa.Table) -> Inherited:
-    """Files that are marked are still what they were written as, where they were written."""
-    outside = any(map(is_absolute, marked.column("path").to_pylist()))
-    return replace(inherited_from(snapshot, marked), outside=outside)
 
 
 def unchanged(snapshot: Snapshot) -> WritePlan:
@@ -230,16 +230,16 @@ def unchanged(snapshot: Snapshot) -> WritePlan:
     )
 
 
-def following(rows: "DataFrame", metadata: TableMetadata, names: Collection[str]) -> "DataFrame":
-    """Changed rows with generated columns that follow the others. Those of rows that are only moved stay."""
-    if not names:
+def following(rows: "DataFrame", metadata: TableMetadata, where: "Mapping[str, Column]") -> "DataFrame":
+    """Rows with generated columns that follow the others where that is asked of them, and stay elsewhere."""
+    if not where:
         return rows
-    before = {name: f"__lakelog_generated_{number}" for number, name in enumerate(names)}
+    before = {name: f"__lakelog_generated_{number}" for number, name in enumerate(where)}
     both = rows.select("*", *[F.col(quoted(name)).alias(old) for name, old in before.items()])
-    made = filled(both, metadata, names)
+    made = filled(both, metadata, where)
     return made.select(
         *[
-            F.when(F.col(CHANGED), F.col(quoted(name))).otherwise(F.col(before[name])).alias(name)
+            F.when(where[name], F.col(quoted(name))).otherwise(F.col(before[name])).alias(name)
             if name in before
             else F.col(quoted(name))
             for name in rows.columns

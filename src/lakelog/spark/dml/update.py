@@ -61,7 +61,7 @@ def prepare_update(
     changes = rows = marked = None
     removed = matched.files
     if matched.files.num_rows:
-        by_vectors = wants_vectors(snapshot) and bool(matched.part.num_rows) and can_be_marked(matched.files)
+        by_vectors = wants_vectors(snapshot) and bool(matched.part.num_rows) and can_be_marked(snapshot, matched.files)
         is_match = F.lit(True) if condition is None else matches(condition)
         read, where = (read_located, (ROW_FILE, ROW_INDEX)) if by_vectors else (read_these, ())
         found = aliased(read(session, dataset.location, snapshot, matched.files), alias)
@@ -79,7 +79,8 @@ def prepare_update(
         )
         metadata = snapshot.state.metadata
         # Generated columns follow those that they are made of, unless somebody says what they are.
-        rows = following(rows, metadata, metadata.rules.generated.keys() - new.keys())
+        left = metadata.rules.generated.keys() - new.keys()
+        rows = following(rows, metadata, dict.fromkeys(left, F.col(CHANGED)))
         if is_told or by_vectors:
             # Once, so that feed, vectors and files say the same: an expression may be another one the next time.
             rows = rows.localCheckpoint(eager=True)
