@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakelog.actions import DeletionVector, DomainMetadata, Metadata
 from lakelog.catalog.base import now_ms
 from lakelog.dataset import Dataset
+from lakelog.detail import CLUSTERING
 from lakelog.errors import (
     CommitOutcomeUnknown,
     DatasetExistsError,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 _OF_THE_SOURCE = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 """Properties that speak of the source's versions."""
-
-_CLUSTERING = "delta.clustering"
 
 
 def clone(
@@ -194,9 +193,9 @@ class _Brought:
         actions: list[Any] = []
         if self.adds.num_rows:
             actions.append(AddFiles(self.adds))
-        configuration = self.snapshot.domain(_CLUSTERING)
+        configuration = self.snapshot.domain(CLUSTERING)
         if configuration is not None:
-            actions.append(DomainMetadata(domain=_CLUSTERING, configuration=configuration, removed=False))
+            actions.append(DomainMetadata(domain=CLUSTERING, configuration=configuration, removed=False))
         return actions
 
     @property

@@ -1,5 +1,6 @@
 """What there is to say about a dataset at its head."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,6 +9,9 @@ import pyarrow.compute as pc
 
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.validation.features import supported_features
+
+CLUSTERING = "delta.clustering"
+"""The domain of metadata in which Delta keeps the columns that a table is clustered by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class DatasetDetail:
     created_at: datetime | None
     last_modified: datetime
     partition_columns: tuple[str, ...]
+    clustering_columns: tuple[str, ...]
+    """Those of a table that came from Delta, where it was clustered by them."""
     files: int
     bytes: int
     properties: Mapping[str, str]
@@ -43,6 +49,7 @@ def detail_of(snapshot: Snapshot, name: str, location: str, last_modified: datet
         created_at=None if metadata.created_time is None else moment(metadata.created_time),
         last_modified=last_modified,
         partition_columns=tuple(metadata.partition_columns),
+        clustering_columns=_clustered(snapshot),
         files=len(sizes),
         bytes=int(pc.sum(sizes).as_py() or 0),
         properties=dict(metadata.configuration),
@@ -50,3 +57,14 @@ def detail_of(snapshot: Snapshot, name: str, location: str, last_modified: datet
         min_writer_version=protocol.min_writer_version,
         features=tuple(sorted(supported_features(protocol))),
     )
+
+
+def _clustered(snapshot: Snapshot) -> tuple[str, ...]:
+    """The domain names columns as files do."""
+    text = snapshot.domain(CLUSTERING)
+    if text is None:
+        return ()
+    metadata = snapshot.state.metadata
+    logical = dict(zip(metadata.physical.names, metadata.schema.names, strict=True))
+    paths = json.loads(text).get("clusteringColumns") or []
+    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)

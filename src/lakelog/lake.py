@@ -116,6 +116,7 @@ class Lake:
         description: str | None = None,
         generated: Mapping[str, str] | None = None,
         defaults: Mapping[str, str] | None = None,
+        operation: str = "CREATE TABLE",
         spark: Any = None,
     ) -> Dataset:
         """Creates a dataset; its version 0 holds protocol and metadata. Raises ``DatasetExistsError``.
@@ -134,7 +135,7 @@ class Lake:
 
             check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
-        created = Description(operation="CREATE TABLE", operation_parameters=parameters, extra={})
+        created = Description(operation=operation, operation_parameters=parameters, extra={})
         check_name(name)
         place = None if location is None else self.free_location(name, location)
         return self.create_from(name, Draft(0, -1, actions, created), place)[0]

@@ -261,7 +261,8 @@ class TestLakeTable:
         table.generate("symlink_format_manifest")
         lists = sorted(Path(table.dataset.location, "_symlink_format_manifest").rglob("manifest"))
         assert [file.parent.name for file in lists] == ["k=0", "k=1"]
-        assert all(Path(line).exists() for file in lists for line in file.read_text().splitlines())
+        lines = [line for file in lists for line in file.read_text().splitlines()]
+        assert all(line.startswith("file:/") and Path(line[len("file:") :]).exists() for line in lines)
 
     def test_a_protocol_with_features_keeps_those_it_had(self, local: Lake, spark: SparkSession) -> None:
         written(local, spark.range(2))
@@ -317,6 +318,32 @@ class TestConditions:
 
 
 class TestInsideAndGenerated:
+    @pytest.mark.parametrize("ansi", ["true", "false"])
+    def test_a_value_is_cast_to_its_column_or_fails(self, local: Lake, spark: SparkSession, ansi: str) -> None:
+        """As Delta's users write it: lit("1") for a number, a text for a date."""
+        columns = "1 AS n, DATE'2024-01-01' AS d, TIMESTAMP'2024-01-01 00:00:00' AS t, true AS b, 1.5D AS x"
+        dataset = written(local, spark.sql(f"SELECT 1 AS id, {columns}"))
+        with setting(spark, "spark.sql.ansi.enabled", ansi):
+            dataset.update(
+                {
+                    "n": F.lit("7"),
+                    "d": "'2025-02-03'",
+                    "t": "'2025-02-03 04:05:06'",
+                    "b": "'false'",
+                    "x": "'2.5'",
+                }
+            )
+            dataset.update({"n": "b", "d": "t", "b": "id"})
+            source = spark.sql("SELECT '2' AS id, 'x' AS s").alias("s")
+            merge = dataset.merge(source, "t.id = s.id", alias="t")
+            merge.whenNotMatchedInsert(values={"id": "s.id", "n": F.lit("1")}).execute()
+            found = {row.id: row for row in read_dataset(local, NAME).collect()}
+            assert (found[1].n, str(found[1].d), found[1].b, found[1].x) == (0, "2025-02-03", True, 2.5)
+            assert (found[2].n, found[2].d) == (1, None)
+            for name, value in (("n", "'seven'"), ("n", "'1.5'"), ("d", "'2025-02-30'"), ("b", "'perhaps'")):
+                with pytest.raises(PySparkException, match="does not fit"):
+                    dataset.update({name: value})
+
     @pytest.mark.parametrize(
         ("column", "value"),
         [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from lakelog import (
 )
 from lakelog.actions import AddFile, Metadata
 from lakelog.schema import to_delta_json
+from lakelog.schema.rules import with_text
 from lakelog.spark import write_stream
 from lakelog.spark.constraints import broken_rules
 from lakelog.spark.stage import Stage
@@ -474,3 +476,19 @@ def test_what_another_tables_columns_promise_is_not_carried_into_a_new_one(local
 
 def test_a_table_without_rules_costs_nothing_more(local: Lake, spark: SparkSession) -> None:
     assert broken_rules(spark, table(local, spark).snapshot().state.metadata) == []
+
+
+def test_the_length_of_a_text_that_came_from_delta_is_kept(local: Lake, spark: SparkSession) -> None:
+    dataset = local.create_dataset("texts", pa.schema([("id", pa.int64()), ("s", pa.string())]))
+    declared = with_text(pa.field("s", pa.string()), "__CHAR_VARCHAR_TYPE_STRING", "varchar(3)")
+    schema = to_delta_json(pa.schema([pa.field("id", pa.int64()), declared]))
+    metadata = dataset.snapshot().metadata
+    SqlTxnLogWriter(local).commit(dataset.id, 1, [replace(metadata, schema_string=schema)])
+    write_dataset(local, "texts", spark.sql("SELECT 1L AS id, 'äöü' AS s UNION ALL SELECT 2L, NULL"))
+    with pytest.raises(SchemaMismatchError, match="length of 's'"):
+        write_dataset(local, "texts", spark.sql("SELECT 3L AS id, 'abcd' AS s"))
+    with pytest.raises(SchemaMismatchError, match="length of 's'"):
+        dataset.update({"s": "'abcd'"})
+    dataset.rename_column("s", "t")
+    dataset.drop_column("t")
+    check_invariants(local)

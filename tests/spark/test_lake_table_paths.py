@@ -1,6 +1,7 @@
 """Tables by their paths, as users of Delta know them who never gave one a name; and the same verbs on ``Dataset``."""
 
 import inspect
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakelog import Dataset, DatasetExistsError, DatasetNotFoundError, Lake, ValidationError, write_dataset
+from lakelog import (
+    Dataset,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    Lake,
+    SqlTxnLogWriter,
+    ValidationError,
+    write_dataset,
+)
+from lakelog.actions import DomainMetadata
 from lakelog.spark import LakeTable, attach
 from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
@@ -200,3 +210,104 @@ def test_a_builder_takes_what_deltas_takes(kind: str, events: LakeTable, spark: 
     for name, arguments in BUILDERS[kind].items():
         found = inspect.signature(getattr(builders[kind], name)).parameters.values()
         assert [each.name for each in found if each.kind is not each.KEYWORD_ONLY] == arguments, name
+
+
+class TestNames:
+    def test_case_and_quotes_and_the_default_database_make_no_difference(
+        self, events: LakeTable, attached: Lake, spark: SparkSession
+    ) -> None:
+        for name in ("Events", "`events`", "default.events", "spark_catalog.default.`EVENTS`", "DEFAULT.Events"):
+            assert LakeTable.forName(spark, name).dataset.id == events.dataset.id
+            assert LakeTable.isDeltaTable(spark, name)
+        assert not LakeTable.isDeltaTable(spark, "other.events")
+        made = LakeTable.createIfNotExists(spark).tableName("default.`new`").addColumn("id", "INT").execute()
+        assert made.dataset.name == "new"
+        dotted = LakeTable.createIfNotExists(spark).tableName("raw.events").addColumn("id", "INT").execute()
+        assert dotted.dataset.name == "raw.events"
+        assert LakeTable.forName(spark, "raw.events").dataset.id == dotted.dataset.id
+        with pytest.raises(DatasetNotFoundError):
+            LakeTable.forName(spark, "default.nothing")
+
+    def test_two_names_that_differ_by_case_alone_are_told_apart(self, attached: Lake, spark: SparkSession) -> None:
+        for name in ("a", "A"):
+            write_dataset(attached, name, spark.range(1))
+        assert LakeTable.forName(spark, "A").dataset.name == "A"
+
+
+class TestTimes:
+    @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+    def test_a_time_without_a_zone_is_one_of_the_session(
+        self, events: LakeTable, spark: SparkSession, zone: str
+    ) -> None:
+        events.delete("id > 2")
+        time.sleep(0.05)
+        events.delete("id > 1")
+        with setting(spark, "spark.sql.session.timeZone", zone):
+            (first, second, third) = [
+                row[0]
+                for row in events.history().selectExpr("CAST(timestamp AS STRING)").orderBy("timestamp").collect()
+            ]
+            (cloned,) = events.cloneAtTimestamp(second, f"copy_{zone[:6]}").toDF().selectExpr("count(*)").collect()
+            assert cloned[0] == 3
+            events.restoreToTimestamp(first)
+            assert ids(events) == [0, 1, 2, 3, 4]
+            with pytest.raises(ValidationError, match="is after the last commit"):
+                events.restoreToTimestamp("2999-01-01")
+            with pytest.raises(ValidationError, match="expected a time such as"):
+                events.restoreToTimestamp("yesterday, perhaps")
+        assert third > second
+
+    def test_the_head_restored_is_no_change_and_says_how_large_it_is(self, events: LakeTable) -> None:
+        (answer,) = events.restoreToVersion(0).collect()
+        assert (answer["num_of_files_after_restore"], answer["num_restored_files"]) == (1, 0)
+        assert answer["table_size_after_restore"] > 0
+
+
+def test_conditions_of_an_optimization_are_joined(attached: Lake, spark: SparkSession) -> None:
+    for _ in range(2):
+        frame = spark.sql("SELECT id, id % 2 AS a, id % 3 AS b FROM range(6)").coalesce(1)
+        write_dataset(attached, "parts", frame, partition_by=["a", "b"])
+    table = LakeTable.forName(spark, "parts")
+    (answer,) = table.optimize().where("a = 0").where("b = 1").executeCompaction().collect()
+    assert (answer["metrics"]["numFilesAdded"], answer["metrics"]["numFilesRemoved"]) == (1, 2)
+
+
+def test_a_table_that_was_converted_is_that_table(attached: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "raw"))
+    first = LakeTable.convertToDelta(spark, f"parquet.`{tmp_path}/raw`")
+    again = LakeTable.convertToDelta(spark, f"parquet.`{tmp_path}/raw`")
+    assert (again.dataset.id, again.dataset.version) == (first.dataset.id, 0)
+    assert LakeTable.convertToDelta(spark, f"delta.`{tmp_path}/raw`").dataset.id == first.dataset.id
+
+
+def test_a_first_replacement_is_said_to_be_one(attached: Lake, spark: SparkSession) -> None:
+    table = LakeTable.createOrReplace(spark).tableName("new").addColumn("id", "INT").execute()
+    assert table.history().collect()[0]["operation"] == "CREATE OR REPLACE TABLE"
+    table = LakeTable.createIfNotExists(spark).tableName("newer").addColumn("id", "INT").execute()
+    assert table.history().collect()[0]["operation"] == "CREATE TABLE"
+
+
+def test_a_setting_of_deltas_lets_merges_bring_columns(events: LakeTable, spark: SparkSession) -> None:
+    source = spark.sql("SELECT 9L AS id, 'x' AS more").alias("s")
+    with setting(spark, "spark.databricks.delta.schema.autoMerge.enabled", "true"):
+        events.alias("t").merge(source, "t.id = s.id").whenNotMatchedInsertAll().execute()
+    assert events.dataset.schema().names == ["id", "more"]
+
+
+def test_rules_of_a_table_that_is_replaced_are_looked_at(events: LakeTable, spark: SparkSession) -> None:
+    builder = LakeTable.replace(spark).tableName("events").addColumn("a", "INT")
+    with pytest.raises(ValidationError, match="nonsense"):
+        builder.addColumn("b", "INT", generatedAlwaysAs="nonsense(a)").execute()
+    builder = LakeTable.replace(spark).tableName("events").addColumn("a", "INT")
+    with pytest.raises(ValidationError, match="a > "):
+        builder.property("delta.constraints.broken", "a > ").execute()
+    assert events.dataset.version == 0
+
+
+def test_columns_by_which_delta_has_clustered_a_table_are_told(attached: Lake) -> None:
+    dataset = attached.create_dataset("events", pa.schema([("id", pa.int64()), ("k", pa.int64())]))
+    configuration = '{"clusteringColumns":[["k"],["id"]],"domainName":"delta.clustering"}'
+    action = DomainMetadata(domain="delta.clustering", configuration=configuration, removed=False)
+    dataset.add_feature("clustering")
+    SqlTxnLogWriter(attached).commit(dataset.id, 2, [action])
+    assert dataset.detail().clustering_columns == ("k", "id")

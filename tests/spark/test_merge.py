@@ -282,7 +282,8 @@ class TestRefused:
             (lambda merge: merge.whenMatchedDelete("nope = 1"), ValidationError, "nope"),
             (lambda merge: merge.whenMatchedUpdate(set={"nope": "1"}), ValidationError, "is not a column of the table"),
             (lambda merge: merge.whenNotMatchedInsert(values={"id": "t.id"}), ValidationError, "t"),
-            (lambda merge: merge.whenMatchedUpdate(set={"id": "src.s"}), SchemaMismatchError, "cannot hold string"),
+            (lambda merge: merge.whenMatchedUpdate(set={"id": "X'01'"}), SchemaMismatchError, "cannot hold binary"),
+            (lambda merge: merge.whenNotMatchedInsert(values={"id": 5}), ValidationError, "a text or a Column, got 5"),
             (lambda merge: merge.whenNotMatchedBySourceDelete("src.id = 1"), ValidationError, "src"),
         ],
     )

@@ -306,20 +306,23 @@ class Committer:
     def _vacuumed_problems(self, transaction: Transaction, drafts: Sequence[Draft]) -> list[Violation]:
         """Files that come back from an older version, while a vacuum has begun to delete those of it, or may have."""
         found = []
+        queries = self.catalog.queries
         for draft in drafts:
             version = draft.inherited.version
             if version is None:
                 continue
             key = {"table_id": draft.inherited.table_id or draft.table_id, "version": version}
-            rows = transaction.fetch(self.catalog.queries["kept_version"], key)
+            rows = transaction.fetch(queries["kept_version"], key)
             if not rows:
                 # Files that no version is known to have had are deleted without a word about versions.
                 message = "has expired, and a vacuum may have begun to delete its files"
-            elif rows[0][1] is not None and rows[0][1] > version:
-                message = f"its files are vacuumed; those from version {rows[0][1]} on are kept"
-            else:
-                continue
-            found.append(Violation(f"version {version}", message))
+                found.append(Violation(f"version {version}", message))
+            elif rows[0][3]:
+                lost = {path for (path,) in transaction.fetch(queries["lost_files"], key)}
+                message = f"may be vacuumed; files from version {rows[0][1]} on are kept"
+                # A clone has names of its own for them, and takes all.
+                taken = lost if draft.inherited.table_id is not None else lost.intersection(_added_paths(draft))
+                found += [Violation(f"{path} of version {version}", message) for path in sorted(taken)]
         return found
 
     def _write_table(
@@ -443,12 +446,17 @@ def _live_problems(draft: Draft, live: dict[str, LiveFile]) -> Iterator[Violatio
     if live and draft.adds.count:
         removed = set(draft.removes.paths)
         vectors = draft.adds.vectors
-        added = set(draft.adds.paths if isinstance(draft.adds.paths, list) else draft.adds.paths.to_pylist())
+        added = _added_paths(draft)
         for path, file in live.items():
             if path in added and path not in removed and file.vector != vectors.get(path):
                 yield Violation(
                     f"add {path}", "is live with another deletion vector: remove that one in the same commit"
                 )
+
+
+def _added_paths(draft: Draft) -> set[str]:
+    paths = draft.adds.paths
+    return set(paths if isinstance(paths, list) else paths.to_pylist())
 
 
 def _sources(drafts: Sequence[Draft]) -> set[int]:

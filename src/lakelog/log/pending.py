@@ -48,10 +48,11 @@ class PendingSnapshot(Snapshot):
         columns: Sequence[str] | None = None,
         *,
         whole_files: bool = False,
+        whole: bool = True,
     ) -> Any:
         names = ROW_GROUP_SCHEMA.names if columns is None else list(columns)
         asked = list(dict.fromkeys([*names, *_KEY]))
-        found = self._base.row_groups(self._known(where), asked, whole_files=whole_files)
+        found = self._base.row_groups(self._known(where), asked, whole_files=whole_files, whole=whole)
         if len(self._gone):
             files = self._base.files(self._known(where), [*_KEY, "path"])
             gone = files.filter(pc.is_in(files.column("path"), self._gone)).select(_KEY)

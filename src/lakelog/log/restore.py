@@ -56,7 +56,7 @@ def restore(
     Raises ``LakelogError`` if files are gone that were part of the old version, ``ConcurrencyError`` if the table's
     rows changed in the meantime.
     """
-    then, live = old.files(), now.files()
+    then, live = old.files(whole=not ignore_missing_files), now.files()
     returning = then.filter(pc.invert(among(then, live)))
     leaving = live.filter(pc.invert(among(live, then)))
     gone = missing_files(location, returning)
@@ -69,8 +69,6 @@ def restore(
     if gone:
         returning = returning.filter(pc.invert(pc.is_in(returning.column("path"), pa.array(sorted(gone)))))
     rules = _rules(old, now)
-    if not rules and not returning.num_rows and not leaving.num_rows:
-        return RestoreResult(version=None, restored_version=old.version, metrics={})
     metrics = {
         "tableSizeAfterRestore": _bytes(then) - sum(gone.values()),
         "numOfFilesAfterRestore": then.num_rows - len(gone),
@@ -79,6 +77,8 @@ def restore(
         "removedFilesSize": _bytes(leaving),
         "restoredFilesSize": _bytes(returning),
     }
+    if not rules and not returning.num_rows and not leaving.num_rows:
+        return RestoreResult(version=None, restored_version=old.version, metrics=metrics)
     description = Description(
         operation="RESTORE",
         operation_parameters=parameters,
@@ -134,7 +134,7 @@ def added_again(files: Any) -> Any:
 
 def row_groups_of(snapshot: Snapshot, files: Any, where: str | Predicate | None = None) -> Any:
     """The row groups of some files of a snapshot, as a commit adds them; ``where`` is a predicate that keeps them."""
-    groups = snapshot.row_groups(where, whole_files=True)
+    groups = snapshot.row_groups(where, whole_files=True, whole=False)
     paths = files.select([*_KEY, "path"])
     return groups.join(paths, _KEY, join_type="inner").select(list(ROW_GROUP_COLUMNS))
 

@@ -145,14 +145,15 @@ class Snapshot:
         columns: Sequence[str] | None = None,
         *,
         whole_files: bool = False,
+        whole: bool = True,
     ) -> Any:
         """The row groups of the live files, without those that cannot hold a row that matches ``where``.
 
-        With ``whole_files`` all of a file that can.
+        With ``whole_files`` all of a file that can. ``whole`` is as in ``files``.
         """
         schema = _selected(ROW_GROUP_SCHEMA, columns)
         plan = self._plan(where)
-        table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan)
+        table = self._fetch("row_groups", "kept_row_groups", ROW_GROUP_SCHEMA, plan, whole=whole)
         if not whole_files and not isinstance(plan, Everything | Nothing) and table.num_rows:
             table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
@@ -201,8 +202,8 @@ def _check_kept(session: Session, queries: Queries, head: Head, version: int, *,
         raise VersionNotFoundError(
             f"version {version} of dataset {head.name!r} has expired: dataset.first_version is the oldest one left"
         )
-    _, oldest, vacuumed_at = rows[0]
-    if whole and oldest is not None and version < oldest:
+    _, oldest, vacuumed_at, lost = rows[0]
+    if whole and lost:
         raise VersionNotFoundError(
             f"version {version} of dataset {head.name!r} is not whole: a vacuum at {moment(vacuumed_at).isoformat()} "
             f"deleted files of it. Its schema and history are still known; rows can be read from version {oldest} on"

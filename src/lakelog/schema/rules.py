@@ -5,6 +5,7 @@ metadata of a column. All of them are expressions in Spark's SQL over the table'
 they mean: here is which there are.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,8 +20,11 @@ CONSTRAINT = "delta.constraints."
 DEFAULT = "CURRENT_DEFAULT"
 GENERATED = "delta.generationExpression"
 INVARIANT = "delta.invariants"
+LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+"""Of a column that Spark has declared as CHAR or VARCHAR, that type."""
 
 _LONGEST_NAME = 255
+_LIMITED = re.compile(r"(?:var)?char\(\s*([0-9]+)\s*\)", re.IGNORECASE)
 _RESERVED = frozenset({"__char_varchar_string_length_check__"})
 """Names that Delta uses itself."""
 
@@ -55,14 +59,7 @@ def rules_of(schema: pa.Schema, configuration: Mapping[str, str]) -> Rules:
     generated = {each.name: sql for each in schema if (sql := text_of(each, GENERATED)) is not None}
     defaults = {each.name: sql for each in schema if (sql := text_of(each, DEFAULT)) is not None}
     return Rules(
-        checks=(
-            *(Check(f"the constraint {name!r}", sql) for name, sql in constraints_in(configuration).items()),
-            *(
-                Check(f"the invariant of {each.name!r}", _condition(rule))
-                for each in columns(schema)
-                if (rule := text_of(each, INVARIANT)) is not None
-            ),
-        ),
+        checks=(*_declared(schema, configuration), *_lengths(schema)),
         generated=generated,
         defaults={name: sql for name, sql in defaults.items() if name not in generated},
         inside=tuple(
@@ -72,6 +69,24 @@ def rules_of(schema: pa.Schema, configuration: Mapping[str, str]) -> Rules:
             if each is not outer and any(text_of(each, key) is not None for key in (GENERATED, DEFAULT))
         ),
     )
+
+
+def _declared(schema: pa.Schema, configuration: Mapping[str, str]) -> Iterator[Check]:
+    """Constraints and invariants."""
+    for name, sql in constraints_in(configuration).items():
+        yield Check(f"the constraint {name!r}", sql)
+    for each in columns(schema):
+        if (rule := text_of(each, INVARIANT)) is not None:
+            yield Check(f"the invariant of {each.name!r}", _condition(rule))
+
+
+def _lengths(schema: pa.Schema) -> Iterator[Check]:
+    """Of columns that came from Delta as CHAR(n) or VARCHAR(n)."""
+    for each in schema:
+        limit = _LIMITED.fullmatch(text_of(each, LENGTH) or "")
+        if limit is not None and pa.types.is_string(each.type):
+            name = "`" + each.name.replace("`", "``") + "`"
+            yield Check(f"the length of {each.name!r}", f"{name} IS NULL OR char_length({name}) <= {limit[1]}")
 
 
 def constraints_in(configuration: Mapping[str, str]) -> dict[str, str]:
@@ -153,7 +168,7 @@ def users_of(configuration: Mapping[str, str], schema: pa.Schema, path: Sequence
 
 def _expressions(configuration: Mapping[str, str], schema: pa.Schema) -> Iterator[tuple[str, str]]:
     """Every expression over columns, with the words that people know its owner by."""
-    for check in rules_of(schema, configuration).checks:
+    for check in _declared(schema, configuration):
         yield check.owner, check.sql
     for column in columns(schema):
         if (sql := text_of(column, GENERATED)) is not None:

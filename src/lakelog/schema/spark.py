@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakelog.errors import ConfigurationError, ValidationError
 from lakelog.schema.checks import Checks, Path
 from lakelog.schema.delta import from_delta_json, to_delta_json
+from lakelog.schema.rules import LENGTH
 from lakelog.strict_json import describe, encode_json, parse_json, shown
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _VOID = ("void", "null")
 _DEFAULT_COLLATION = "UTF8_BINARY"
 _COLLATIONS = "__COLLATIONS"
-_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED_STRING = re.compile(r"(?:var)?char\(\s*[0-9]+\s*\)")
 _COLLATED_STRING = re.compile(r"string\s+collate\s+(\w+)")
 _WORD = re.compile(r"\w*")
@@ -121,7 +121,7 @@ def _field(field: dict[str, Any], path: Path, checks: Checks, voids: set[Path]) 
 
 def _metadata(metadata: dict[str, Any], path: Path, checks: Checks) -> dict[str, Any]:
     """The metadata without what Spark keeps about types in it."""
-    kept = {key: value for key, value in metadata.items() if key not in (_COLLATIONS, _LENGTH)}
+    kept = {key: value for key, value in metadata.items() if key not in (_COLLATIONS, LENGTH)}
     collations = metadata.get(_COLLATIONS, {})
     if isinstance(collations, dict):
         for place, collation in collations.items():

@@ -21,6 +21,9 @@ def convert(lake: Lake, identifier: str, partition_schema: "str | StructType | N
         message = "expected parquet.`/path/to/files` or delta.`/path/to/table`"
         raise ValidationError("conversion", [Violation(repr(identifier), message)])
     kind, path = found
+    if (known := lake.dataset_at(path)) is not None and name in (None, known.name):
+        # It was converted before.
+        return known
     chosen = name or name_for(lake, path)
     if kind == "delta":
         dataset = lake.import_delta(path, chosen).dataset

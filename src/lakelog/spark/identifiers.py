@@ -5,6 +5,10 @@ import re
 from lakelog.lake import Lake
 from lakelog.locations import absolute
 
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_DEFAULT = (("default",), ("spark_catalog", "default"))
+"""What Spark's users may write before a table's name, if they have chosen no other database."""
+
 _IDENTIFIER = re.compile(r"(parquet|delta|lakelog)\.`([^`]+)`", re.IGNORECASE)
 
 
@@ -28,3 +32,23 @@ def name_for(lake: Lake, path: str) -> str:
     taken = lake.versions()
     names = ("_".join(parts[start:]) for start in range(len(parts) - 1, -1, -1))
     return next((name for name in names if name not in taken), "_".join(parts))
+
+
+def plain_name(identifier: str) -> str:
+    """A table's name without back-quotes, and without the name of the database that everybody has."""
+    parts = [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(identifier)]
+    if "`" not in identifier and not identifier.lower().startswith(("default.", "spark_catalog.default.")):
+        return identifier
+    before = tuple(part.lower() for part in parts[:-1])
+    return parts[-1] if before in _DEFAULT else ".".join(parts)
+
+
+def known_name(lake: Lake, identifier: str) -> str:
+    """The name of the dataset that is meant: just that one, or, as for Spark, one in another case; if there is none,
+    the name that it would have."""
+    known = lake.versions()
+    names = (identifier, plain_name(identifier))
+    if found := next((name for name in names if name in known), None):
+        return found
+    others = [name for name in known if name.lower() == names[1].lower()]
+    return others[0] if len(others) == 1 else names[1]

@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.log.snapshot import milliseconds_of
 from lakelog.spark.auto_compact import commit
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.merge import Merge, prepare_merge
-from lakelog.spark.identifiers import name_for, path_in
+from lakelog.spark.frames import frame_of
+from lakelog.spark.identifiers import known_name, name_for, path_in
 from lakelog.spark.optimize_builder import OptimizeBuilder
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.read import read_snapshot
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 _RETRIES = 10
 _CHECKS_RETENTION = "spark.databricks.delta.retentionDurationCheck.enabled"
+_MERGES_SCHEMAS = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 class LakeTable:
@@ -50,7 +55,7 @@ class LakeTable:
         if path is not None:
             return cls.forPath(sparkSession, path, lake=lake)
         found = lake_of(sparkSession, lake, tableOrViewName)
-        return cls(sparkSession, found, found.dataset(tableOrViewName))
+        return cls(sparkSession, found, found.dataset(known_name(found, tableOrViewName)))
 
     @classmethod
     def forPath(
@@ -65,14 +70,20 @@ class LakeTable:
         found = lake_of(sparkSession, lake)
         dataset = found.dataset_at(path)
         if dataset is None:
-            raise DatasetNotFoundError(f"no dataset of {found!r} lies at {path!r}")
+            raise DatasetNotFoundError(
+                f"no dataset of {found!r} lies at {path!r}: if there is a Delta table, or if there are Parquet files, "
+                "LakeTable.convertToDelta makes a dataset of them"
+            )
         return cls(sparkSession, found, dataset)
 
     @classmethod
     def isLakeTable(cls, sparkSession: "SparkSession", identifier: str, *, lake: Lake | None = None) -> bool:
         """Whether there is a dataset of that name or at that path."""
         found = lake_of(sparkSession, lake)
-        return identifier in found.versions() or found.dataset_at(path_in(identifier) or identifier) is not None
+        if known_name(found, identifier) in found.versions():
+            return True
+        path = path_in(identifier)
+        return path is not None and found.dataset_at(path) is not None
 
     @classmethod
     def isDeltaTable(cls, sparkSession: "SparkSession", identifier: str, *, lake: Lake | None = None) -> bool:
@@ -167,12 +178,15 @@ class LakeTable:
     def merge(self, source: "DataFrame", condition: "str | Column") -> "MergeBuilder[DataFrame]":
         """A merge, for clauses to be added. ``execute()`` gives the numbers of rows that were affected."""
         options = _options()
+        frame = frame_of(source, self._spark)
+        evolves = str(self._spark.conf.get(_MERGES_SCHEMAS, "false")).lower() == "true"
 
         def run(merge: Merge) -> "DataFrame":
             change = prepare_merge(self._dataset, self._dataset.snapshot(), merge, options, self._spark)
             return merge_frame(self._spark, commit(change, self._lake, _RETRIES, self._spark).metrics)
 
-        return MergeBuilder(Merge(source=source, condition=condition, clauses=(), alias=self._alias), run)
+        merge = Merge(source=frame, condition=condition, clauses=(), alias=self._alias, schema_evolution=evolves)
+        return MergeBuilder(merge, run)
 
     def history(self, limit: int | None = None) -> "DataFrame":
         """The commits, newest first, under Delta's columns."""
@@ -202,8 +216,9 @@ class LakeTable:
         return restore_frame(self._spark, self._dataset.restore(version=version, retries=_RETRIES).metrics)
 
     def restoreToTimestamp(self, timestamp: str) -> "DataFrame":
-        """Makes the table what it was at a time, by a new version."""
-        return restore_frame(self._spark, self._dataset.restore(timestamp=timestamp, retries=_RETRIES).metrics)
+        """Makes the table what it was at a time, by a new version. A time without a zone is one of the session's."""
+        result = self._dataset.restore(timestamp=self._moment(timestamp), retries=_RETRIES)
+        return restore_frame(self._spark, result.metrics)
 
     def clone(
         self,
@@ -234,13 +249,32 @@ class LakeTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "LakeTable":
-        """A dataset of that name that begins as this one was at a time."""
-        return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
+        """A dataset of that name that begins as this one was at a time. Without a zone, it is one of the session's."""
+        return self._cloned(target, isShallow, replace, properties, timestamp=self._moment(timestamp))
+
+    def _moment(self, timestamp: str) -> int:
+        """Milliseconds since 1970 of a time that is not after the last commit, which Delta takes for a mistake."""
+        try:
+            (row,) = self._spark.sql(
+                "SELECT unix_millis(CAST(:moment AS TIMESTAMP))", args={"moment": timestamp}
+            ).collect()
+        except PySparkException as error:
+            message = f"expected a time such as '2026-01-31 12:00:00': {error.getMessage() or error}"
+            raise ValidationError("timestamp", [Violation(repr(timestamp), message)]) from error
+        if row[0] is None:
+            message = "expected a time such as '2026-01-31 12:00:00'"
+            raise ValidationError("timestamp", [Violation(repr(timestamp), message)])
+        last = self._dataset.history(1)[0].timestamp
+        if row[0] > milliseconds_of(last):
+            message = f"is after the last commit, of {last.isoformat()}: name that version, or no later time"
+            raise ValidationError("timestamp", [Violation(repr(timestamp), message)])
+        return int(row[0])
 
     def _cloned(
         self, target: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None, **when: Any
     ) -> "LakeTable":
         path = path_in(target)
+        target = known_name(self._lake, target) if path is None else target
         existing = None if path is None else self._lake.dataset_at(path)
         if path is not None:
             target = name_for(self._lake, path) if existing is None else existing.name

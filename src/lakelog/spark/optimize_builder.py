@@ -20,7 +20,8 @@ class OptimizeBuilder:
         self._where: str | None = None
 
     def where(self, partitionFilter: str) -> "OptimizeBuilder":
-        self._where = partitionFilter
+        """Of several, all have to be true."""
+        self._where = partitionFilter if self._where is None else f"({self._where}) AND ({partitionFilter})"
         return self
 
     def executeCompaction(self) -> "DataFrame":

@@ -12,7 +12,7 @@ from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationE
 from lakelog.lake import Lake
 from lakelog.locations import absolute
 from lakelog.schema.spark import from_spark
-from lakelog.spark.identifiers import name_for, path_in
+from lakelog.spark.identifiers import known_name, name_for, path_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class LakeTableBuilder:
         """A name, or a path as ``delta.`/path` ``."""
         path = path_in(_text(identifier, "tableName"))
         if path is None:
-            self._name = identifier
+            self._name = known_name(self._lake, identifier)
             return self
         return self.location(path)
 
@@ -72,7 +72,7 @@ class LakeTableBuilder:
         """A column, of a Spark type or its text. ``generatedAlwaysAs`` is an expression over other columns."""
         if generatedByDefaultAs is not None or not isinstance(generatedAlwaysAs, str | None):
             raise ValidationError("column", [Violation(repr(colName), "identity columns are not supported")])
-        metadata = {} if comment is None else {"comment": comment}
+        metadata = {} if comment is None else {"comment": _text(comment, "comment")}
         if generatedAlwaysAs is not None:
             metadata["delta.generationExpression"] = generatedAlwaysAs
         kind = _parsed(dataType)
@@ -80,7 +80,10 @@ class LakeTableBuilder:
         return self
 
     def addColumns(self, cols: StructType | Sequence[StructField]) -> "LakeTableBuilder":
-        self._fields += list(cols)
+        for field in cols:
+            if not isinstance(field, StructField):
+                raise ValidationError("columns", [Violation("cols", f"expected a StructField, got {field!r}")])
+            self._fields.append(field)
         return self
 
     def partitionedBy(self, *cols: str | Sequence[str]) -> "LakeTableBuilder":
@@ -133,6 +136,7 @@ class LakeTableBuilder:
             self._properties,
             location=self._location,
             description=self._comment,
+            operation=(Mode.CREATE if self._mode is Mode.CREATE_IF_NOT_EXISTS else self._mode).value,
             spark=self._spark,
         )
 

@@ -60,7 +60,7 @@ def detail_frame(spark: "SparkSession", detail: DatasetDetail) -> "DataFrame":
         detail.created_at,
         detail.last_modified,
         list(detail.partition_columns),
-        [],
+        list(detail.clustering_columns),
         detail.files,
         detail.bytes,
         dict(detail.properties),

@@ -10,7 +10,7 @@ from lakelog.catalog.base import Row, Session, Transaction
 from lakelog.log.commit import Committer
 from lakelog.log.few_files import WITHOUT_STATISTICS, bounds_by_leaf
 from lakelog.log.pruning.bounds import INFINITY, Bounds, text_span
-from lakelog.log.state import Head, TableMetadata
+from lakelog.log.state import Head, TableMetadata, read_metadata
 from lakelog.strict_json import loads_strict
 from lakelog.upkeep.findings import Finding
 
@@ -46,8 +46,9 @@ class WrongBounds(NamedTuple):
 def wrong_bounds(committer: Committer, session: Session, head: Head) -> Iterator[WrongBounds]:
     """The files up to a head of which searches read something that their statistics do not say."""
     queries, key = committer.catalog.queries, {"table_id": head.table_id, "version": head.version}
-    changed = [version for (version,) in session.fetch(queries["check_metadata"], key)]
-    states = {version: committer.states.load(session, head.table_id, version) for version in changed}
+    # Not by states: of versions that expired, metadata is kept for the files that are left of them, the protocol not.
+    history = [read_metadata(row) for row in reversed(session.fetch(queries["metadata_history"], key))]
+    changed = [metadata.version for metadata in history]
     for first, last in _parts(session.fetch(queries["check_file_counts"], key)):
         some = {"table_id": head.table_id, "first": first, "last": last}
         found: dict[tuple[int, int], dict[str, Bounds]] = defaultdict(dict)
@@ -55,7 +56,7 @@ def wrong_bounds(committer: Committer, session: Session, head: Head) -> Iterator
             found[version, ordinal][name] = Bounds(*bounds)
         for row in session.fetch(queries["check_some_file_texts"], some):
             file = _File(*row)
-            metadata = states[changed[bisect_right(changed, file.version) - 1]].metadata
+            metadata = history[bisect_right(changed, file.version) - 1]
             wrong = _wrong(head.table_id, file, metadata, found[file.version, file.ordinal])
             if wrong is not None:
                 yield wrong

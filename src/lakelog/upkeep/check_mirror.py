@@ -115,4 +115,5 @@ def _finding(version: int, found: bytes, expected: bytes, commit_id: str) -> Fin
         return Finding(invariant=7, message=message, versions=(version, version), mend=_WRITE_AGAIN)
     who = info.get("engineInfo") or "an unknown writer"
     message = f"{name} is not what was published; {who} has written it"
+    message += ". If the catalog is right, move the file away, and check with repair: it is written again"
     return Finding(invariant=7, message=message, versions=(version, version))

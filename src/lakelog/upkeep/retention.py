@@ -67,7 +67,8 @@ def chosen_retention(hours: float | None, configuration: Mapping[str, str], *, f
         why = "is the least that is safe" if text is None else f"is what the table asks for by {PROPERTY}"
         message = (
             f"{hours:g} hours are too few: {asked / HOUR:g} hours {why}, so that no query that is still running loses "
-            "its files. If there is none, say force=True"
+            "its files. If there is none, say force=True (--force; of a LakeTable, the session's setting "
+            "spark.databricks.delta.retentionDurationCheck.enabled)"
         )
         raise ValidationError("vacuum", [Violation("retention_hours", message)])
     return chosen

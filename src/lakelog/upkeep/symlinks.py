@@ -40,7 +40,9 @@ def generate(dataset: "Dataset", mode: str) -> None:
     for path, text in zip(*(files.column(name).to_pylist() for name in ("path", "partition_values")), strict=True):
         values = json.loads(text)
         directory = directory_of({name: values.get(name) for name in names})
-        lists.setdefault(directory, []).append(unquote(uri_of(dataset.location, path).removeprefix("file://")))
+        # As Hadoop writes it, without escapes.
+        place = unquote(uri_of(dataset.location, path)).replace("file:///", "file:/", 1)
+        lists.setdefault(directory, []).append(place)
     root = Path(dataset.location, _DIRECTORY)
     for directory, places in lists.items():
         _put(root / directory, "".join(f"{place}\n" for place in sorted(places)))

@@ -44,6 +44,7 @@ class VacuumReport:
     dataset: str
     dry_run: bool
     files: int
+    """Without the checksums beside them."""
     bytes: int
     directories: int
     """Those that were empty then; a dry run does not know."""
@@ -124,18 +125,20 @@ class _Vacuum:
             doomed = {place: reason for place, reason in doomed.items() if place not in failures}
             directories = self._delete_directories(listing, doomed, later.writes)
         start = len(listing.root) + 1
+        # Checksums go with their files, and are none themselves.
+        counted = {place: reason for place, reason in doomed.items() if judged_as(place) == place}
         return VacuumReport(
             dataset=self._dataset.name,
             dry_run=dry_run,
-            files=len(doomed),
+            files=len(counted),
             bytes=sum(listing.files[place].size for place in doomed),
             directories=directories,
-            removed=sum(reason is _Reason.REMOVED for reason in doomed.values()),
-            orphans=sum(reason is _Reason.ORPHAN for reason in doomed.values()),
+            removed=sum(reason is _Reason.REMOVED for reason in counted.values()),
+            orphans=sum(reason is _Reason.ORPHAN for reason in counted.values()),
             in_flight=in_flight,
             writes_in_flight=tuple(sorted(view.writes)),
             oldest_version=oldest,
-            paths=tuple(place[start:] for place in sorted(doomed)[:_SHOWN]),
+            paths=tuple(place[start:] for place in sorted(counted)[:_SHOWN]),
             failures=tuple(f"{place[start:]}: {why}" for place, why in sorted(failures.items())),
         )
 

@@ -33,10 +33,19 @@ SET oldest_version = $oldest_version, vacuumed_at = $vacuumed_at, expired_at = $
 WHERE table_id = $table_id
 
 -- name: kept_version
--- A version that exists, and from which version on data is whole.
-SELECT v.version, r.oldest_version, r.vacuumed_at
+-- A version that exists, from which version on data is whole by all means, and whether files of this one may be gone:
+-- those that no version from there on needs.
+SELECT v.version, r.oldest_version, r.vacuumed_at, v.version < r.oldest_version AND EXISTS (
+  SELECT 1 FROM dl_add_files f WHERE f.table_id = $table_id AND f.version <= $version
+    AND f.removed_version > $version AND f.removed_version <= r.oldest_version) AS lost
 FROM dl_table_versions v LEFT JOIN dl_retention r ON r.table_id = v.table_id
 WHERE v.table_id = $table_id AND v.version = $version
+
+-- name: lost_files
+-- The files of a version that may be gone.
+SELECT f.path FROM dl_add_files f JOIN dl_retention r ON r.table_id = f.table_id
+WHERE f.table_id = $table_id AND f.version <= $version
+  AND f.removed_version > $version AND f.removed_version <= r.oldest_version
 
 -- name: converted
 -- Whether a table was made of files that existed.
@@ -50,9 +59,12 @@ SELECT path, deletion_vector, removed_version FROM dl_add_files WHERE table_id =
 SELECT path, version FROM dl_cdc_files WHERE table_id = $table_id
 
 -- name: absolute_files
--- Files of other tables, dropped ones too, whose paths or deletion vectors do not depend on their own locations.
-SELECT path, deletion_vector FROM dl_add_files
-WHERE table_id <> $table_id AND (path LIKE '/%' OR path LIKE '%:/%' OR deletion_vector LIKE '%"p"%')
+-- Files of other tables whose paths or deletion vectors do not depend on their own locations. Nobody reads those of a
+-- table that was dropped; one that is being imported looks like that.
+SELECT f.path, f.deletion_vector
+FROM dl_add_files f JOIN dl_tables t ON t.table_id = f.table_id LEFT JOIN dl_mirror_status m ON m.table_id = t.table_id
+WHERE f.table_id <> $table_id AND (f.path LIKE '/%' OR f.path LIKE '%:/%' OR f.deletion_vector LIKE '%"p"%')
+  AND (t.dropped_at IS NULL OR m.state = 'importing')
 
 -- name: closed_before
 -- How many files only the versions before one need.
@@ -166,10 +178,6 @@ WHERE table_id = $table_id AND version >= $first AND version <= $last
 -- How many files each version added.
 SELECT version, count(*) FROM dl_add_files WHERE table_id = $table_id AND version <= $version
 GROUP BY version ORDER BY version
-
--- name: check_metadata
--- The versions that changed the metadata.
-SELECT version FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDER BY version
 
 -- name: check_bounds
 -- What searches read of the files that some versions added.

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.schema.assignment import assignment_problems
+from lakelog.schema.assignment import assignment_problems, is_cast
 from lakelog.schema.leaves import parse_path
 from lakelog.schema.projection import Part, convert_type, is_list
 from lakelog.schema.spark import from_spark
@@ -18,7 +19,7 @@ from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 Expression: TypeAlias = Union[str, "Column"]
 
@@ -54,13 +55,19 @@ def assigned(
     """
     if not values:
         raise ValidationError(what, [Violation("set", "expected at least one column and its new value")])
+    strange = {name: value for name, value in values.items() if not isinstance(value, str | Column)}
+    if strange:
+        message = "expected an expression, as a text or a Column, got {!r}: write it as a text, or with F.lit"
+        raise ValidationError(what, [Violation(str(name), message.format(value)) for name, value in strange.items()])
     paths = {name: _resolved(schema, name, what) for name in values}
     _refuse_twice(paths, what)
     types = _types(scope, values, what)
     problems = [
         problem
         for name, path in paths.items()
-        for problem in assignment_problems(path, types[name], _field(schema, path).type, partial=partial_structs)
+        for problem in assignment_problems(
+            path, types[name], _field(schema, path).type, partial=partial_structs, casts=True
+        )
     ]
     if old is None:
         message = "is a field of a struct: a row that is new gets a whole one"
@@ -96,13 +103,13 @@ def _stored(value: "Column", source: pa.DataType, field: pa.Field, old: "Column 
     """A value as a column has it. One that does not fit fails, whatever the session says of such casts."""
     if pa.types.is_struct(source) and pa.types.is_struct(field.type):
         return F.when(value.isNotNull(), F.struct(*_fields(value, source, field, old)))
-    if is_list(source) and is_list(field.type) and _may_overflow_inside(source, field.type):
+    if is_list(source) and is_list(field.type) and _may_not_fit_inside(source, field.type):
         return F.transform(value, lambda each: _stored(each, source.value_type, _element(field), None))
-    if pa.types.is_map(source) and pa.types.is_map(field.type) and _may_overflow_inside(source, field.type):
+    if pa.types.is_map(source) and pa.types.is_map(field.type) and _may_not_fit_inside(source, field.type):
         keys = F.transform(F.map_keys(value), lambda each: _stored(each, source.key_type, _key(field), None))
         items = F.transform(F.map_values(value), lambda each: _stored(each, source.item_type, _item(field), None))
         return F.when(value.isNotNull(), F.map_from_arrays(keys, items))
-    if _may_overflow(source, field.type):
+    if _may_not_fit(source, field.type):
         kind = spark_type(field.type)
         message = F.concat(F.lit("the value "), value.cast("string"), F.lit(f" does not fit column {field.name}"))
         fitting = value.try_cast(kind)
@@ -138,7 +145,7 @@ def _item(field: pa.Field) -> pa.Field:
     return field.type.item_field.with_name(f"{field.name}.value")
 
 
-def _may_overflow_inside(source: pa.DataType, target: pa.DataType) -> bool:
+def _may_not_fit_inside(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a value somewhere inside may not fit."""
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         theirs = {child.name.lower(): child.type for child in source}
@@ -148,11 +155,13 @@ def _may_overflow_inside(source: pa.DataType, target: pa.DataType) -> bool:
     elif pa.types.is_map(source) and pa.types.is_map(target):
         both = [(source.key_type, target.key_type), (source.item_type, target.item_type)]
     else:
-        return _may_overflow(source, target)
-    return any(_may_overflow_inside(one, other) for one, other in both)
+        return _may_not_fit(source, target)
+    return any(_may_not_fit_inside(one, other) for one, other in both)
 
 
-def _may_overflow(source: pa.DataType, target: pa.DataType) -> bool:
+def _may_not_fit(source: pa.DataType, target: pa.DataType) -> bool:
+    if is_cast(source, target):
+        return True
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     both = all(any(is_number(kind) for is_number in numbers) for kind in (source, target))
     return both and not holds(target, source)
