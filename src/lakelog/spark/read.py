@@ -30,7 +30,7 @@ from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
-from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
+from lakelog.spark.predicates import condition_of, empty_frame, harmless_part, is_connect, predicate_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,7 +80,7 @@ def read_snapshot(
     """The rows of a snapshot."""
     selected = None if columns is None else _selection(snapshot.schema, columns)
     predicate: Predicate = Everything() if where is None else predicate_of(spark, snapshot.schema, where)
-    frame = read_pruned(spark, dataset, snapshot, predicate)
+    frame = read_pruned(spark, dataset, snapshot, predicate, where)
     if where is not None:
         frame = frame.where(where)
     if selected is None:
@@ -92,31 +92,60 @@ def read_snapshot(
         raise ValidationError("columns", [Violation(repr(columns), message)]) from error
 
 
-def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
-    """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads."""
-    frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=TO_READ))
+def read_pruned(
+    spark: "SparkSession",
+    dataset: Dataset,
+    snapshot: Snapshot,
+    predicate: Predicate,
+    where: "str | Column | None" = None,
+) -> "DataFrame":
+    """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads.
+
+    Rows that do not match ``where`` need not be given.
+    """
+    files = snapshot.files(predicate, columns=TO_READ)
+    has_vectors = files.column("deletion_vector").null_count < files.num_rows
+    known = harmless_part(spark, snapshot.schema, where) if has_vectors and where is not None else None
+    frame = read_these(spark, dataset.location, snapshot, files, known)
     return frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
 
 
-def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
-    """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
+def read_these(
+    spark: "SparkSession", location: str, snapshot: Snapshot, files: Any, where: str | None = None
+) -> "DataFrame":
+    """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema.
+
+    Others than ``where`` leaves need not be given: a condition that fails for no row, which may be deleted.
+    """
     if files.num_rows == 0:
         return described(empty_frame(spark, snapshot.schema), snapshot.schema)
-    return described(_united(_Scan.of(spark, location, snapshot), snapshot, files), snapshot.schema)
+    scan = replace(_Scan.of(spark, location, snapshot), where=where)
+    return described(_united(scan, snapshot, files), snapshot.schema)
 
 
-def read_located(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
-    """The same with where each row lies: ``ROW_FILE``, as Spark names the file, and ``ROW_INDEX`` in it."""
+def read_located(
+    spark: "SparkSession", location: str, snapshot: Snapshot, files: Any, *, deleted: bool = False
+) -> "DataFrame":
+    """The same with where each row lies: ``ROW_FILE``, as Spark names the file, and ``ROW_INDEX`` in it.
+
+    With ``deleted``, also the rows that deletion vectors delete, for a caller who leaves only some and then calls
+    ``without_vectors``: a vector is asked about each row.
+    """
     if files.num_rows == 0:
         nowhere = [F.lit(None).cast("string").alias(ROW_FILE), F.lit(None).cast("long").alias(ROW_INDEX)]
         return empty_frame(spark, snapshot.schema).select("*", *nowhere)
-    return _united(replace(_Scan.of(spark, location, snapshot), located=True), snapshot, files)
+    return _united(replace(_Scan.of(spark, location, snapshot), located=True, deleted=deleted), snapshot, files)
+
+
+def without_vectors(located: "DataFrame", location: str, files: Any) -> "DataFrame":
+    """What deletion vectors leave of rows that ``read_located`` gave with deleted ones, whatever was joined to them."""
+    places = _files_in(location, files).places
+    return without_deleted(located, ROW_FILE, ROW_INDEX, places, vectors_of(files, uri_of(location)))
 
 
 def numbers_of(location: str, files: Any) -> dict[str, int]:
     """The rows of a table of files, by the paths that ``ROW_FILE`` has for them once ``plain_path`` has seen it."""
-    places = Files(location, files.column("path").combine_chunks(), files.column("size").combine_chunks()).places
-    return {metadata_path(place): number for number, place in enumerate(places)}
+    return {metadata_path(place): number for number, place in enumerate(_files_in(location, files).places)}
 
 
 def plain_path(path: str) -> str:
@@ -127,7 +156,8 @@ def plain_path(path: str) -> str:
 def _united(scan: "_Scan", snapshot: Snapshot, files: Any) -> "DataFrame":
     metadata = snapshot.state.metadata
     groups = snapshot.file_groups_as(metadata.schema, metadata.physical, files)
-    parts = [part for group in groups for each in _apart(group) for part in scan.parts(each)]
+    apart = groups if scan.deleted else (each for group in groups for each in _apart(group))
+    parts = [part for each in apart for part in scan.parts(each)]
     return reduce(lambda one, other: one.union(other), parts)
 
 
@@ -209,6 +239,10 @@ class _Scan:
     """Physical names, as everywhere here."""
     located: bool = False
     """Whether each row tells where it lies."""
+    deleted: bool = False
+    """Whether rows are given that deletion vectors delete."""
+    where: str | None = None
+    """What is asked of a row before deletion vectors are, by which Spark skips parts of files."""
 
     @classmethod
     def of(cls, spark: "SparkSession", location: str, snapshot: Snapshot) -> "_Scan":
@@ -216,7 +250,7 @@ class _Scan:
 
     def parts(self, group: FileGroup) -> "Iterator[DataFrame]":
         if not self.partition_columns:
-            yield self._selected(group, self._native(group, group.files), {})
+            yield self._selected(group, group.files, self._native(group, group.files), {})
             return
         partitions = [group.schema.field(name) for name in self.partition_columns]
         numbers, values = partition_values(group.files.column("partition_values"), partitions)
@@ -236,7 +270,7 @@ class _Scan:
         for field in partitions:
             if is_instant(field):
                 found[field.name] = F.concat(found[field.name], F.lit("Z"))
-        return self._selected(group, frame, found)
+        return self._selected(group, files, frame, found)
 
     def _from_catalog(
         self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: Values
@@ -245,10 +279,11 @@ class _Scan:
         distinct = pc.unique(numbers).to_pylist()
         if len(distinct) <= _FEW_TUPLES:
             for number in distinct:
-                frame = self._native(group, files.filter(pc.equal(numbers, number)))
+                some = files.filter(pc.equal(numbers, number))
                 texts = [canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
                 literals = [F.lit(text).cast("string") for text in texts]
-                yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
+                found = dict(zip(self.partition_columns, literals, strict=True))
+                yield self._selected(group, some, self._native(group, some), found)
         else:
             yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
 
@@ -270,7 +305,7 @@ class _Scan:
             field.name: F.when(F.col(f"{_FILE_PATH}_known"), F.col(name)).otherwise(unknown.cast("string"))
             for name, field in zip(names, partitions, strict=True)
         }
-        return self._selected(group, frame, found)
+        return self._selected(group, files, frame, found)
 
     def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
         fields = [readable(field) for field in group.schema if field.name not in self.partition_columns]
@@ -278,20 +313,33 @@ class _Scan:
         found = self._files(files)
         partitioned = bool(self.partition_columns and extra)
         frame = read_files(self.spark, schema, found, version=self.version, partitioned=partitioned)
-        if self.located:
+        if self._is_placed(files):
+            # Also if the table has a column of that name.
             told = frame.metadataColumn("_metadata")
             where = [told.getField("file_path").alias(ROW_FILE), told.getField("row_index").alias(ROW_INDEX)]
             frame = frame.select(*[F.col(quoted(name)) for name in frame.columns], *where)
-        if files.column("deletion_vector").null_count:
-            return frame
-        vectors = [each for each in vectors_of(files, uri_of(self.location)) if each is not None]
-        return without_deleted(frame, found.places, vectors)
+        return frame
 
-    def _selected(self, group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
-        return selected(group, frame, texts, (ROW_FILE, ROW_INDEX) if self.located else ())
+    def _selected(self, group: FileGroup, files: Any, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+        rows = selected(group, frame, texts, (ROW_FILE, ROW_INDEX) if self._is_placed(files) else ())
+        if not self._has_vectors(files):
+            return rows
+        rows = without_vectors(rows if self.where is None else rows.where(self.where), self.location, files)
+        return rows if self.located else rows.drop(ROW_FILE, ROW_INDEX)
+
+    def _has_vectors(self, files: Any) -> bool:
+        """Whether there are vectors to be applied. Files with and without are never read together."""
+        return not self.deleted and files.column("deletion_vector").null_count == 0
+
+    def _is_placed(self, files: Any) -> bool:
+        return self.located or self._has_vectors(files)
 
     def _files(self, files: Any) -> Files:
-        return Files(self.location, files.column("path").combine_chunks(), files.column("size").combine_chunks())
+        return _files_in(self.location, files)
+
+
+def _files_in(location: str, files: Any) -> Files:
+    return Files(location, files.column("path").combine_chunks(), files.column("size").combine_chunks())
 
 
 def selected(

@@ -7,6 +7,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
@@ -18,11 +19,13 @@ from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project
 from lakelog.spark.dml.assign import Expression, expression
 from lakelog.spark.dml.clauses import Act, Clause, When
+from lakelog.spark.dml.marked import Indexes, bits, in_words, indexes_of, word
 from lakelog.spark.dml.rewrite import CHANGED, following
+from lakelog.spark.dml.scope import Key
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import aliased
-from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located, read_these
+from lakelog.spark.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path, read_located, read_these, without_vectors
 from lakelog.spark.stage import matches
 
 if TYPE_CHECKING:
@@ -36,7 +39,8 @@ COPIED, DROPPED = 0, -1
 _TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
 _ASKED, _SAID = "__lakelog_asked", "__lakelog_said"
 _ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
-_BY = "__lakelog_by"
+_BY, _KEY = "__lakelog_by", "__lakelog_key"
+_MOST, _CLASHES = "__lakelog_most", "__lakelog_clashes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +65,8 @@ class Matches:
     """Whether a row of the table has more than one match, of which at most one matters."""
     pairs: "DataFrame"
     """Rows of the table and of the source that match, with the action of each."""
-    whole: bool
-    """Whether these have all columns of both."""
+    indexes: Indexes | None
+    """Where the rows are that a clause changes, if pairs have all columns of both."""
 
 
 def columns_of_table(schema: pa.Schema) -> "dict[str, Column]":
@@ -106,11 +110,13 @@ class Join:
     steps: Sequence[Step]
     is_steady: bool = True
     """Whether conditions give the same answer a second time."""
+    keys: Sequence[Key] = ()
+    """What every match has in common."""
 
-    def table(self, files: pa.Table, *, located: bool = True) -> "DataFrame":
+    def table(self, files: pa.Table, *, located: bool = True, deleted: bool = False) -> "DataFrame":
         """The rows of files, under the columns that the table will have, with where they lie."""
-        read = read_located if located else read_these
-        rows = read(self.spark, self.dataset.location, self.snapshot, files)
+        place = (self.spark, self.dataset.location, self.snapshot, files)
+        rows = read_located(*place, deleted=deleted) if located else read_these(*place)
         return self.named(rows, list(self.snapshot.schema), (ROW_FILE, ROW_INDEX) if located else ())
 
     def named(self, rows: "DataFrame", old: Sequence[pa.Field], besides: Sequence[str] = ()) -> "DataFrame":
@@ -130,35 +136,64 @@ class Join:
 
     def pairs(self, files: pa.Table, *, whole: bool = False) -> "DataFrame":
         """Every match, and its action; with ``whole``, with all columns of both rows."""
-        joined = self.table(files).join(self.source, expression(self.condition), "inner")
+        if self.keys and files.column("deletion_vector").null_count < files.num_rows:
+            joined = self._by_keys(files).where(expression(self.condition))
+        else:
+            joined = self.table(files).join(self.source, expression(self.condition), "inner")
         action = self._matched_action(F.lit(True), F.lit(COPIED))
         return joined.select(*(["*"] if whole else [ROW_FILE, ROW_INDEX, SOURCE_ROW]), action.alias(ACTION))
 
+    def _by_keys(self, files: pa.Table) -> "DataFrame":
+        """Rows that have the keys in common: deletion vectors are asked about these only. To compare keys fails for no
+        row, as other parts of a condition might for one that is deleted."""
+        by_name = columns_of_table(self.metadata.schema)
+        keys = [F.expr(key.source).alias(f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
+        equal = [by_name[key.column] == F.col(f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
+        joined = self.table(files, deleted=True).join(self.source.select("*", *keys), equal, "inner")
+        return without_vectors(joined, self.dataset.location, files)
+
     def matches(self, files: pa.Table, pairs: "DataFrame", *, whole: bool = False) -> Matches:
         """Raises ``ValidationError`` if a row of the table would be changed by several of the source."""
-        by_row = pairs.groupBy(ROW_FILE, ROW_INDEX).agg(
-            F.count_if(F.col(ACTION) != COPIED).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES)
+        # In parts of whole files, so that both groups are found without moving rows a second time.
+        by_row = (
+            pairs.repartition(ROW_FILE)
+            .groupBy(ROW_FILE, ROW_INDEX)
+            .agg(F.count_if(F.col(ACTION) != COPIED).alias(_ACTS), F.count(F.lit(1)).alias(_MATCHES))
         )
-        by_file = by_row.groupBy(ROW_FILE).agg(
-            F.count_if(F.col(_ACTS) > 0), F.max(_ACTS), F.max(_MATCHES), F.count_if(F.col(_ACTS) > 1)
+        acts, matches = F.col(_ACTS), F.col(_MATCHES)
+        by_word = by_row.groupBy(ROW_FILE, word()).agg(
+            bits(acts > 0),
+            F.count_if(acts > 0).alias(_ACTS),
+            F.max(acts).alias(_MOST),
+            F.max(matches).alias(_MATCHES),
+            F.count_if(acts > 1).alias(_CLASHES),
         )
-        found = by_file.collect()
-        if not self._only_deletes and any(row[2] > 1 for row in found):
-            count = sum(row[4] for row in found)
+        by_file = by_word.groupBy(ROW_FILE).agg(
+            F.sum(_ACTS).alias(_ACTS),
+            F.max(_MOST).alias(_MOST),
+            F.max(_MATCHES).alias(_MATCHES),
+            F.sum(_CLASHES).alias(_CLASHES),
+            *([in_words()] if whole else ()),
+        )
+        found = by_file.toArrow()
+        rows, most, several = (found.column(name).to_pylist() for name in (_ACTS, _MOST, _MATCHES))
+        if not self._only_deletes and any(count > 1 for count in most):
+            count = pc.sum(found.column(_CLASHES)).as_py()
             message = (
                 f"{count} rows of the table are matched by more than one row of the source, which would change them "
                 "in ways that depend on chance: leave one row for each key in the source"
             )
             raise ValidationError("merge", [Violation("source", message)])
         numbers = numbers_of(self.dataset.location, files)
-        touched = {numbers[plain_path(row[0])] for row in found if row[1]}
+        paths = found.column(ROW_FILE).to_pylist()
+        touched = {numbers[plain_path(path)] for path, count in zip(paths, rows, strict=True) if count}
         touched |= self._untouched_by_source(files, numbers)
         return Matches(
             touched=files.take(pa.array(sorted(touched), pa.int64())),
-            rows=sum(row[1] for row in found),
-            several=any(row[3] > 1 for row in found),
+            rows=sum(rows),
+            several=any(count > 1 for count in several),
             pairs=pairs,
-            whole=whole,
+            indexes=indexes_of(found, numbers) if whole else None,
         )
 
     def changed(self, found: Matches, *, located: bool = False) -> "DataFrame":
@@ -166,7 +201,7 @@ class Join:
 
         With ``located``, where each of them lies. Of matches that are whole, only rows that a clause changes.
         """
-        if found.whole:
+        if found.indexes is not None:
             joined = found.pairs.where(F.col(ACTION) != COPIED)
             return joined.dropDuplicates([ROW_FILE, ROW_INDEX]) if found.several else joined
         # By what was found where the condition may have another answer now, which takes longer; otherwise by itself.

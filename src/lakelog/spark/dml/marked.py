@@ -24,7 +24,7 @@ from lakelog.strict_json import encode_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _FEATURE = "deletionVectors"
 _WORD, _BITS, _WORDS = "__lakelog_word", "__lakelog_bits", "__lakelog_words"
@@ -102,14 +102,34 @@ def indexes_by_file(located: "DataFrame", location: str, files: pa.Table) -> Ind
 
     They travel as words of 64 bits, so that it costs little where they are few and where they are many.
     """
+    words = located.groupBy(ROW_FILE, word()).agg(bits())
+    found = words.groupBy(ROW_FILE).agg(in_words()).toArrow()
+    return indexes_of(found, numbers_of(location, files))
+
+
+def word() -> "Column":
+    """The number of the word that a row is in."""
+    return F.shiftright(ROW_INDEX, 6).alias(_WORD)
+
+
+def bits(where: "Column | None" = None) -> "Column":
+    """Of the rows in a word, those that are meant, as bits."""
     bit = F.expr(f"shiftleft(1L, CAST({ROW_INDEX} & 63 AS INT))")
-    words = located.groupBy(ROW_FILE, F.shiftright(ROW_INDEX, 6).alias(_WORD)).agg(F.bit_or(bit).alias(_BITS))
-    found = words.groupBy(ROW_FILE).agg(F.collect_list(F.struct(_WORD, _BITS)).alias(_WORDS)).toArrow()
-    numbers = numbers_of(location, files)
+    return F.bit_or(bit if where is None else F.when(where, bit)).alias(_BITS)
+
+
+def in_words() -> "Column":
+    """All words of a file that have a row that is meant."""
+    return F.collect_list(F.when(F.col(_BITS).isNotNull(), F.struct(_WORD, _BITS))).alias(_WORDS)
+
+
+def indexes_of(found: pa.Table, numbers: Mapping[str, int]) -> Indexes:
+    """What Spark has found of each file, as ``in_words`` says it, in the order of the files."""
     paths = found.column(ROW_FILE).to_pylist()
     indexes = {
         numbers[plain_path(path)]: _indexes(words.values)
         for path, words in zip(paths, found.column(_WORDS), strict=True)
+        if len(words)
     }
     return dict(sorted(indexes.items()))
 

@@ -6,8 +6,7 @@ or only the changed rows of them, if deletion vectors say which rows are gone. R
 added. A merge that only inserts writes no file again.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,21 +102,21 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     snapshot = join.snapshot
     partitions = tuple(snapshot.metadata.partition_columns)
     condition = expression(merge.condition)
-    scope, source_rows = merge_scope(join.spark, snapshot.schema, merge.alias, join.source, condition, partitions)
+    scope = merge_scope(join.spark, snapshot.schema, merge.alias, join.source, condition, partitions)
+    join = replace(join, keys=scope.keys)
     # A row that matches nothing may be anywhere.
-    predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope
+    predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope.predicate
     candidates = snapshot.files(predicate)
     by_vectors = wants_vectors(snapshot) and can_be_marked(snapshot, candidates)
     # Where most files will have a match, it is found together with the row's other columns.
-    whole = by_vectors and source_rows >= _DENSE * candidates.num_rows
+    whole = by_vectors and scope.rows >= _DENSE * candidates.num_rows
     whole = whole and not join.steps_for(When.NOT_MATCHED_BY_SOURCE)
-    with _kept(join.pairs(candidates, whole=whole)) if _changes_rows(merge) else nullcontext() as pairs:
-        found = None if pairs is None else join.matches(candidates, pairs, whole=whole)
-        return (
-            _Outcome(join, merge, plan, found, candidates, source_rows, by_vectors=by_vectors)
-            .rewrite(Reads(predicates=(predicate,)))
-            .prepare(options)
-        )
+    found = None
+    if _changes_rows(merge):
+        pairs = join.pairs(candidates, whole=whole).localCheckpoint(eager=True)
+        found = join.matches(candidates, pairs, whole=whole)
+    outcome = _Outcome(join, merge, plan, found, candidates, scope.rows, by_vectors=by_vectors)
+    return outcome.rewrite(Reads(predicates=(predicate,))).prepare(options)
 
 
 class _Outcome:
@@ -174,7 +173,7 @@ class _Outcome:
             reads=reads,
             removed=self._removed,
             marked=self._marked,
-            rows=_union(self._parts),
+            rows=self._rows(),
             counted=self._conditions(Act.UPDATE, Act.INSERT),
             changes=_union(self._feed),
             plan=self._plan,
@@ -193,24 +192,35 @@ class _Outcome:
             written = written.observe(
                 self._deleted, *[F.count_if(condition).alias(name) for name, condition in deleted.items()]
             )
-        if self._is_told or self._by_vectors:
+        by_search = self._by_vectors and found.indexes is None
+        if self._is_told or by_search:
             # Once, so that feed, vectors and files say the same: an expression may be another one the next time.
             written = written.localCheckpoint(eager=True)
         if self._is_told:
             self._feed.append(join.feed(written))
-        if self._by_vectors:
+        if by_search:
             indexes = indexes_by_file(written, join.dataset.location, found.touched)
             self._removed, self._marked = parted(found.touched, indexes)
+        elif found.indexes is not None:
+            self._removed, self._marked = parted(self._candidates, found.indexes)
         self._parts.append(join.rows(written.where(~join.is_any(Act.DELETE))))
 
     def _add_new(self, new: "DataFrame") -> None:
         rows = self._join.rows(self._join.written(new, (When.NOT_MATCHED,)))
-        # Few rows that come from many tasks are not to become as many files.
-        rows = rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
+        if not self._by_vectors:
+            rows = self._rebalanced(rows)
         if self._is_told:
             rows = rows.localCheckpoint(eager=True)
             self._feed.append(rows.drop(CHANGED, ACTION).withColumn(CHANGE_TYPE, F.lit("insert")))
         self._parts.append(rows)
+
+    def _rows(self) -> "DataFrame | None":
+        rows = _union(self._parts)
+        return self._rebalanced(rows) if rows is not None and self._by_vectors else rows
+
+    def _rebalanced(self, rows: "DataFrame") -> "DataFrame":
+        """Few rows that come from many tasks are not to become as many files."""
+        return rows.hint("rebalance", *map(quoted, self._join.snapshot.metadata.partition_columns))
 
     def _conditions(self, *acts: Act) -> "dict[str, Column]":
         """Whether a row is of a kind, for the kinds that there are clauses for."""
@@ -382,16 +392,6 @@ def _analysed(scope: "DataFrame", condition: Expression, what: str) -> bool:
     if not is_deterministic(filtered):
         raise ValidationError(what, [Violation(str(condition), "gives another answer each time it is asked")])
     return is_steady(filtered)
-
-
-@contextmanager
-def _kept(frame: "DataFrame") -> "Iterator[DataFrame]":
-    """A frame that is computed once."""
-    frame = frame.persist()
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame | None":

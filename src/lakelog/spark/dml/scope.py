@@ -1,5 +1,6 @@
 """Where in a table rows can be that a merge matches: by its condition, and by the keys that its source has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
 from lakelog.spark.expressions import quoted
-from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
+from lakelog.spark.predicates import conjuncts, empty_frame, filter_predicate, is_connect, predicate_of
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
@@ -23,13 +24,25 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class Key:
     """A column of the table that a merge's condition wants to be equal to something of the source."""
 
     column: str
     source: str
     """As SQL over the source."""
     type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a merge's condition and source tell of its matches."""
+
+    predicate: Predicate
+    """What holds for every row of the table that any row of the source can match."""
+    rows: int
+    """Rows of the source."""
+    keys: Sequence[Key]
+    """What every match has in common. To compare it fails for no row of the table."""
 
 
 def merge_scope(
@@ -39,8 +52,7 @@ def merge_scope(
     source: "DataFrame",
     condition: "Column",
     partitions: tuple[str, ...],
-) -> tuple[Predicate, int]:
-    """What holds for every row of the table that any row of the source can match, and how many these are."""
+) -> Scope:
     found, keys = _parts(spark, schema, alias, source, condition)
     try:
         ranges, rows = _ranges(spark, schema, source, keys, partitions)
@@ -48,12 +60,12 @@ def merge_scope(
         # Keys of rows that the rest of the condition rules out need not be values. Nobody has to know their range.
         log.debug("the keys of a merge's source tell no range: %s", error)
         ranges, rows = [], source.count()
-    return conjunction([*found, *ranges]), rows
+    return Scope(predicate=conjunction([*found, *ranges]), rows=rows, keys=keys)
 
 
 def _parts(
     spark: "SparkSession", schema: pa.Schema, alias: str | None, source: "DataFrame", condition: "Column"
-) -> tuple[list[Predicate], list[_Key]]:
+) -> tuple[list[Predicate], list[Key]]:
     """What the condition itself asks of the table's rows, and what it compares with the source."""
     if is_connect(spark):
         return [Everything()], []
@@ -64,8 +76,8 @@ def _parts(
         return [Everything()], []
     ours, theirs = join.left().outputSet(), join.right().outputSet()
     found: list[Predicate] = []
-    keys: list[_Key] = []
-    for part in _conjuncts(join.condition().get()):
+    keys: list[Key] = []
+    for part in conjuncts(join.condition().get()):
         references = part.references()
         if references.subsetOf(ours):
             jvm: Any = spark._jvm
@@ -76,13 +88,7 @@ def _parts(
     return found, keys
 
 
-def _conjuncts(condition: Any) -> list[Any]:
-    if condition.getClass().getSimpleName() != "And":
-        return [condition]
-    return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
-
-
-def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
+def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> Key | None:
     if part.getClass().getSimpleName() != "EqualTo":
         return None
     for one, other in ((part.left(), part.right()), (part.right(), part.left())):
@@ -94,7 +100,7 @@ def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
             and other.deterministic()
             and one.name() in schema.names
         ):
-            return _Key(str(one.name()), str(other.sql()), str(one.dataType().simpleString()))
+            return Key(str(one.name()), str(other.sql()), str(one.dataType().simpleString()))
     return None
 
 
@@ -108,7 +114,7 @@ def _uncast(side: Any) -> Any:
 
 
 def _ranges(
-    spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[_Key], partitions: tuple[str, ...]
+    spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[Key], partitions: tuple[str, ...]
 ) -> tuple[list[Predicate], int]:
     """What the source's own values leave of the table, and how many rows it has: one look at it for all."""
     known = [key for key in keys if _is_ordered(schema.field(key.column).type)]
@@ -128,7 +134,7 @@ def _ranges(
     return found, int(answer["rows"])
 
 
-def _listed(source: "DataFrame", key: _Key) -> list[Any] | None:
+def _listed(source: "DataFrame", key: Key) -> list[Any] | None:
     """The values of a key, if they are few enough to be named."""
     if key.type in _TIMES:
         return None

@@ -86,6 +86,8 @@ def prepare_update(
             rows = rows.localCheckpoint(eager=True)
         if by_vectors:
             removed, marked = parted(matched.files, indexes_by_file(rows, dataset.location, matched.files))
+            # Few rows that come from many tasks are not to become as many files.
+            rows = rows.hint("rebalance", *map(quoted, snapshot.metadata.partition_columns))
         if is_told:
             changed = rows.where(CHANGED)
             before = changed.select(*[F.col(column).alias(name) for name, column in kept.items()])
