@@ -18,7 +18,7 @@ from lakelog.log.retry import back_off
 from lakelog.schema import to_delta_json
 from tests.contract.lost_races import BASE, FIRST, SECOND, Setting, Write, file, prepared, removes
 from tests.contract.samples import SCHEMA, VECTOR, commit, paths, table
-from tests.fixtures.lakes import catalog_rows
+from tests.fixtures.lakes import Place, catalog_rows
 from tests.invariants import check_invariants
 
 WIDER = pa.schema([*SCHEMA, ("more", pa.string())])
@@ -129,10 +129,15 @@ WINNERS = {
 
 
 @pytest.mark.parametrize("winner", WINNERS)
-def test_a_loser_commits_on_top_of_what_it_did_not_read(lake: Lake, other_lake: Lake, winner: str) -> None:
+def test_a_loser_commits_on_top_of_what_it_did_not_read(
+    lake: Lake, other_lake: Lake, place: Place, winner: str
+) -> None:
     win = WINNERS[winner]
     stopped = set()
-    for loser in LOSERS:
+    # The rules are the same on all databases: on the slowest, each winner meets a third of the losers.
+    first = list(WINNERS).index(winner) % 3
+    tried = LOSERS[first::3] if place.backend == "duckdb" else LOSERS
+    for loser in tried:
         setting = prepared(lake, other_lake, loser)
         write = losers(setting.metadata)[loser]
         write = replace(write, actions=[*write.actions, Txn(app_id="stream", version=2)])
@@ -156,7 +161,7 @@ def test_a_loser_commits_on_top_of_what_it_did_not_read(lake: Lake, other_lake: 
             columns |= {"more"} if any(isinstance(action, Metadata) for action in write.actions) else set()
         assert setting.live() == files, loser
         assert set(setting.dataset.schema().names) == columns, loser
-    assert stopped == win.stops
+    assert stopped == win.stops.intersection(tried)
     check_invariants(lake)
 
 

@@ -52,7 +52,15 @@ def _change_until_step(pipe: Connection, place: Place, name: str, number: int, s
     die()
 
 
-@pytest.mark.parametrize("name", CHANGES)
+BY_BACKEND = {
+    "sqlite": tuple(CHANGES),
+    # It takes ten times as long, and its transactions hold whatever is in them.
+    "duckdb": ("write", "write_many", "write_two_tables"),
+    "postgres": tuple(CHANGES),
+}
+
+
+@pytest.mark.parametrize(("backend", "name"), [(each, name) for each, names in BY_BACKEND.items() for name in names])
 def test_a_process_killed_at_any_step_leaves_a_whole_change_or_none(place: Place, name: str) -> None:
     outcomes: set[tuple[bool, bool]] = set()
     runs = itertools.count(1)

@@ -19,7 +19,7 @@ from tests.contract.samples import commit
 from tests.contract.upkeep_tables import ids, new_file, numbers, put, rewritten, settle
 from tests.faults.children import die, run
 from tests.faults.steps import Steps
-from tests.fixtures.lakes import Place
+from tests.fixtures.lakes import BACKENDS, Place
 from tests.invariants import check_invariants
 from tests.parquet import write
 
@@ -82,7 +82,7 @@ def _expire_until_step(pipe: Connection, place: Place, step: int, moment: str) -
     die()
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(("backend", "moment"), [("sqlite", "before"), *((backend, "after") for backend in BACKENDS)])
 def test_an_expiry_killed_at_any_step_forgets_all_of_it_or_nothing(place: Place, moment: str) -> None:
     _prepare(place)
     with place.connect() as lake:

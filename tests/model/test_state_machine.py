@@ -402,7 +402,7 @@ def test_the_log_does_what_the_model_does(place: Place) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples={"sqlite": 40, "duckdb": 12, "postgres": 20}[place.backend],
+            max_examples={"sqlite": 30, "duckdb": 8, "postgres": 15}[place.backend],
             stateful_step_count=25,
             derandomize=True,
             database=None,

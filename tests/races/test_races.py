@@ -17,7 +17,7 @@ from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
 
 WRITERS = 8
-COMMITS = {"sqlite": 200, "postgres": 200, "duckdb": 50}
+COMMITS = {"sqlite": 120, "postgres": 120, "duckdb": 30}
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -55,14 +55,19 @@ def test_the_demo_runs_and_its_claims_hold(spark: SparkSession, catalog: str | N
 
 
 @pytest.mark.slow
-def test_the_demo_can_be_repeated_in_its_directory(
+def test_the_demo_can_be_repeated_in_its_directory_and_fails_by_a_claim_that_does_not_hold(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakelog.demo.run._CHAPTERS", (story.first_days, story.new_release, _no_race))
+    def wrong(demo: story.Demo) -> None:
+        _no_race(demo)
+        demo.claim("one is two", 1, 2)
+
     catalog = f"sqlite:///{tmp_path / 'catalog.db'}"
-    for _ in range(2):
+    for last, holds in ((_no_race, True), (wrong, False)):
+        monkeypatch.setattr("lakelog.demo.run._CHAPTERS", (story.first_days, last))
         show = Printed(spark)
-        assert run(spark, show, catalog=catalog, directory=tmp_path / "demo", rows=1000), show.text
+        assert run(spark, show, catalog=catalog, directory=tmp_path / "demo", rows=1000) == holds, show.text
+        assert ("✗" in show.text) != holds
 
 
 def _no_race(demo: story.Demo) -> None:
@@ -84,19 +89,6 @@ def test_a_dataset_of_somebody_else_is_left_alone(spark: SparkSession, tmp_path:
         run(spark, Printed(spark), catalog=catalog, directory=tmp_path / "demo", rows=1000)
     with lakelog.connect(catalog) as lake:
         assert lake.dataset(pipeline.SILVER).version == 0
-
-
-def test_a_claim_that_does_not_hold_makes_the_demo_fail(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def wrong(demo: story.Demo) -> None:
-        _no_race(demo)
-        demo.claim("one is two", 1, 2)
-
-    monkeypatch.setattr("lakelog.demo.run._CHAPTERS", (story.first_days, story.new_release, wrong))
-    show = Printed(spark)
-    assert not run(spark, show, catalog=None, directory=tmp_path / "demo", rows=1000)
-    assert "✗" in show.text
 
 
 def test_the_same_seed_makes_the_same_events(spark: SparkSession) -> None:

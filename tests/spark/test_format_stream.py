@@ -265,7 +265,7 @@ writer.trigger(availableNow=True).start("copy").awaitTermination()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["commit", "commit after", "batch after"])
+@pytest.mark.parametrize("step", ["commit", "batch after"])
 def test_a_stream_that_is_killed_at_any_step_copies_each_row_once(
     lake: Lake, door: Door, place: Place, spark: SparkSession, checkpoint: str, step: str
 ) -> None:

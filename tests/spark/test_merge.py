@@ -40,7 +40,7 @@ from tests.spark.changing import (
 )
 
 MODEST = settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=7, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 ALL = ("id", "k", "s", "place")

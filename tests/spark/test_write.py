@@ -206,7 +206,7 @@ class TestData:
             write_dataset(local, NAME, reserved)
 
     @given(table=tables())
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     def test_random_tables_come_back_as_they_were(self, local: Lake, spark: SparkSession, table: pa.Table) -> None:
         name = uuid.uuid4().hex
         write_dataset(local, name, table, spark=spark)

@@ -1,6 +1,6 @@
 """Rows without those that deletion vectors delete, inside Spark.
 
-The vectors become bitmaps, a bit for each row of the files at most, and go to every executor; a row is looked up by its
+The vectors become bitmaps, at most a bit for each row of the files, and go to every executor; a row is looked up by its
 file and its index in it. A join with the numbers of all deleted rows would be larger by far, and slower.
 """
 
@@ -29,30 +29,30 @@ _WORDS = 1 << (_BLOCK - _WORD)
 _NONE = np.empty(0, np.int64)
 
 _NAME, _KEY = "__lakelog_name", "__lakelog_key"
+_PLACE, _FILE = "__lakelog_place", "__lakelog_file"
 _NUMBER, _BLOCKS = "__lakelog_number", "__lakelog_blocks"
 
 
 def without_deleted(
     rows: "DataFrame", path: str, row: str, places: Sequence[str], vectors: "Sequence[FileVector | None]"
 ) -> "DataFrame":
-    """Rows of files, each with a place and perhaps a vector, which columns name: the file's path, the index in it.
+    """Rows of files, each with a place and perhaps a vector. Columns name a row's file and its index in it.
 
     Raises ``LakelogError`` for a vector that cannot be applied. A row of another file is an error when it is read: it
     would always be kept.
     """
     found = iter(deleted_indexes([vector for vector in vectors if vector is not None]))
-    blocks = _bitmaps([_NONE if vector is None else next(found) for vector in vectors])
+    deleted = [_NONE if vector is None else next(found) for vector in vectors]
     names = [(name, number) for number, place in enumerate(places) for name in names_of(place)]
     paths, numbers = zip(*names, strict=True)
-    bitmaps = blocks.column(_BLOCKS).take(pa.array(numbers))
-    known = rows.sparkSession.createDataFrame(pa.table({_NAME: pa.array(paths), _BLOCKS: bitmaps}))
-    known = F.broadcast(known.select("*", F.xxhash64(_NAME).alias(_KEY)))
+    table = pa.table({_NAME: pa.array(paths), _PLACE: pa.array(numbers, pa.int32())})
+    known = F.broadcast(rows.sparkSession.createDataFrame(table).select("*", F.xxhash64(_NAME).alias(_KEY)))
     # By a number, which is found in half the time of a text; the texts are compared only then.
     joined = rows.join(known, F.xxhash64(path) == F.col(_KEY), "left")
     unknown = F.raise_error(F.concat(F.lit("the catalog has no deletion vector for "), F.col(path)))
-    is_left = ~F.coalesce(_is_set(F.col(row)), F.lit(False))
-    is_left = F.when(F.col(path) == F.col(_NAME), is_left).otherwise(unknown.cast("boolean"))
-    return joined.where(is_left & _first()).drop(_NAME, _BLOCKS, _KEY)
+    number = F.when(F.col(path) == F.col(_NAME), F.col(_PLACE)).otherwise(unknown.cast("int"))
+    joined = joined.select("*", number.alias(_FILE)).drop(_NAME, _PLACE, _KEY)
+    return by_index(joined, _FILE, row, deleted, kept=False).drop(_FILE)
 
 
 def deleted_indexes(vectors: Sequence[FileVector]) -> "list[NDArray[np.int64]]":
@@ -67,16 +67,7 @@ def by_index(
 ) -> "DataFrame":
     """Only the rows with these indexes, or all but these: ``file`` is the column with a row's place in ``indexes``."""
     found = F.broadcast(rows.sparkSession.createDataFrame(_bitmaps(indexes)))
-    chosen = (F.col(file) == F.col(_NUMBER)) & _is_set(F.col(row))
-    return rows.join(found, chosen, "left_semi" if kept else "left_anti").where(_first())
-
-
-def _first() -> "Column":
-    """True, and for all that Spark knows another answer each time: so it does not ask a caller's conditions before.
-
-    They may fail for a deleted row, which is not there for anybody. What they could skip of a file is read instead.
-    """
-    return F.spark_partition_id() >= 0
+    return rows.join(found, (F.col(file) == F.col(_NUMBER)) & _is_set(F.col(row)), "left_semi" if kept else "left_anti")
 
 
 def _is_set(row: "Column") -> "Column":

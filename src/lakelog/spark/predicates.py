@@ -57,9 +57,6 @@ _COMPARISONS = {
     "GreaterThanOrEqual": "gte",
 }
 
-_HARMLESS = (*_COMPARISONS, "EqualNullSafe", "In", "IsNull", "IsNotNull", "And", "Or", "Not", "AttributeReference")
-"""Expressions that fail for no value."""
-
 _CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp")
 _STEADY = (
     "Cast",
@@ -130,31 +127,6 @@ def columns_read(
         return None
     found = plan.condition().references().toSeq()
     return {str(found.apply(index).name()) for index in range(found.size())}
-
-
-def harmless_part(spark: "SparkSession", schema: pa.Schema, where: "str | Column") -> str | None:
-    """What a condition asks of every row that it matches, as SQL, as far as asking fails for none; None if nothing."""
-    plan = _analysed(spark, schema, where)
-    if plan is None or plan.getClass().getSimpleName() != "Filter":
-        return None
-    found = [f"({part.sql()})" for part in conjuncts(plan.condition()) if _is_harmless(part)]
-    return " AND ".join(found) or None
-
-
-def conjuncts(condition: Any) -> list[Any]:
-    """The parts of one of Spark's conditions that all have to hold."""
-    if condition.getClass().getSimpleName() != "And":
-        return [condition]
-    return [*conjuncts(condition.left()), *conjuncts(condition.right())]
-
-
-def _is_harmless(expression: Any) -> bool:
-    if expression.foldable():
-        return bool(expression.deterministic())
-    children = expression.children()
-    return expression.getClass().getSimpleName() in _HARMLESS and all(
-        _is_harmless(children.apply(index)) for index in range(children.size())
-    )
 
 
 def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> Any:
@@ -373,6 +345,8 @@ class _Walker:
             return interval(term.column, span_of(term, low).low, True, span_of(term, high).high, True)
         found = [_plain(value) for value in values.eval(None).array()]
         known = [value for value in found if value is not None]
+        if not found and not wanted:
+            return Everything()
         if not known or (len(known) < len(found) and not wanted):
             return Nothing()
         items = [placed(term.column, "eq" if wanted else "neq", span_of(term, value)) for value in known]

@@ -30,7 +30,7 @@ from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
-from lakelog.spark.predicates import condition_of, empty_frame, harmless_part, is_connect, predicate_of
+from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,7 +80,7 @@ def read_snapshot(
     """The rows of a snapshot."""
     selected = None if columns is None else _selection(snapshot.schema, columns)
     predicate: Predicate = Everything() if where is None else predicate_of(spark, snapshot.schema, where)
-    frame = read_pruned(spark, dataset, snapshot, predicate, where)
+    frame = read_pruned(spark, dataset, snapshot, predicate)
     if where is not None:
         frame = frame.where(where)
     if selected is None:
@@ -92,35 +92,17 @@ def read_snapshot(
         raise ValidationError("columns", [Violation(repr(columns), message)]) from error
 
 
-def read_pruned(
-    spark: "SparkSession",
-    dataset: Dataset,
-    snapshot: Snapshot,
-    predicate: Predicate,
-    where: "str | Column | None" = None,
-) -> "DataFrame":
-    """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads.
-
-    Rows that do not match ``where`` need not be given.
-    """
-    files = snapshot.files(predicate, columns=TO_READ)
-    has_vectors = files.column("deletion_vector").null_count < files.num_rows
-    known = harmless_part(spark, snapshot.schema, where) if has_vectors and where is not None else None
-    frame = read_these(spark, dataset.location, snapshot, files, known)
+def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
+    """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads."""
+    frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=TO_READ))
     return frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
 
 
-def read_these(
-    spark: "SparkSession", location: str, snapshot: Snapshot, files: Any, where: str | None = None
-) -> "DataFrame":
-    """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema.
-
-    Others than ``where`` leaves need not be given: a condition that fails for no row, which may be deleted.
-    """
+def read_these(spark: "SparkSession", location: str, snapshot: Snapshot, files: Any) -> "DataFrame":
+    """The rows of some files of a snapshot, as ``Snapshot.files`` gives them, under its schema."""
     if files.num_rows == 0:
         return described(empty_frame(spark, snapshot.schema), snapshot.schema)
-    scan = replace(_Scan.of(spark, location, snapshot), where=where)
-    return described(_united(scan, snapshot, files), snapshot.schema)
+    return described(_united(_Scan.of(spark, location, snapshot), snapshot, files), snapshot.schema)
 
 
 def read_located(
@@ -128,8 +110,8 @@ def read_located(
 ) -> "DataFrame":
     """The same with where each row lies: ``ROW_FILE``, as Spark names the file, and ``ROW_INDEX`` in it.
 
-    With ``deleted``, also the rows that deletion vectors delete, for a caller who leaves only some and then calls
-    ``without_vectors``: a vector is asked about each row.
+    What is computed of these rows is not computed of deleted ones, for which it might fail. With ``deleted``, these
+    are given, too, for a caller who leaves only few rows and then calls ``without_vectors``.
     """
     if files.num_rows == 0:
         nowhere = [F.lit(None).cast("string").alias(ROW_FILE), F.lit(None).cast("long").alias(ROW_INDEX)]
@@ -138,7 +120,7 @@ def read_located(
 
 
 def without_vectors(located: "DataFrame", location: str, files: Any) -> "DataFrame":
-    """What deletion vectors leave of rows that ``read_located`` gave with deleted ones, whatever was joined to them."""
+    """What deletion vectors leave of rows that tell where they lie in some of the files."""
     places = _files_in(location, files).places
     return without_deleted(located, ROW_FILE, ROW_INDEX, places, vectors_of(files, uri_of(location)))
 
@@ -241,8 +223,6 @@ class _Scan:
     """Whether each row tells where it lies."""
     deleted: bool = False
     """Whether rows are given that deletion vectors delete."""
-    where: str | None = None
-    """What is asked of a row before deletion vectors are, by which Spark skips parts of files."""
 
     @classmethod
     def of(cls, spark: "SparkSession", location: str, snapshot: Snapshot) -> "_Scan":
@@ -250,7 +230,7 @@ class _Scan:
 
     def parts(self, group: FileGroup) -> "Iterator[DataFrame]":
         if not self.partition_columns:
-            yield self._selected(group, group.files, self._native(group, group.files), {})
+            yield self._selected(group, self._native(group, group.files), {})
             return
         partitions = [group.schema.field(name) for name in self.partition_columns]
         numbers, values = partition_values(group.files.column("partition_values"), partitions)
@@ -270,7 +250,7 @@ class _Scan:
         for field in partitions:
             if is_instant(field):
                 found[field.name] = F.concat(found[field.name], F.lit("Z"))
-        return self._selected(group, files, frame, found)
+        return self._selected(group, frame, found)
 
     def _from_catalog(
         self, group: FileGroup, partitions: Sequence[pa.Field], mask: Any, numbers: Any, values: Values
@@ -279,11 +259,10 @@ class _Scan:
         distinct = pc.unique(numbers).to_pylist()
         if len(distinct) <= _FEW_TUPLES:
             for number in distinct:
-                some = files.filter(pc.equal(numbers, number))
+                frame = self._native(group, files.filter(pc.equal(numbers, number)))
                 texts = [canonical(text, field) for text, field in zip(values[number], partitions, strict=True)]
                 literals = [F.lit(text).cast("string") for text in texts]
-                found = dict(zip(self.partition_columns, literals, strict=True))
-                yield self._selected(group, some, self._native(group, some), found)
+                yield self._selected(group, frame, dict(zip(self.partition_columns, literals, strict=True)))
         else:
             yield self._joined(group, partitions, files, [values[number] for number in numbers.to_pylist()])
 
@@ -305,7 +284,7 @@ class _Scan:
             field.name: F.when(F.col(f"{_FILE_PATH}_known"), F.col(name)).otherwise(unknown.cast("string"))
             for name, field in zip(names, partitions, strict=True)
         }
-        return self._selected(group, files, frame, found)
+        return self._selected(group, frame, found)
 
     def _native(self, group: FileGroup, files: Any, extra: Sequence[pa.Field] = ()) -> "DataFrame":
         fields = [readable(field) for field in group.schema if field.name not in self.partition_columns]
@@ -313,26 +292,20 @@ class _Scan:
         found = self._files(files)
         partitioned = bool(self.partition_columns and extra)
         frame = read_files(self.spark, schema, found, version=self.version, partitioned=partitioned)
-        if self._is_placed(files):
+        has_vectors = not self.deleted and files.column("deletion_vector").null_count == 0
+        if self.located or has_vectors:
             # Also if the table has a column of that name.
             told = frame.metadataColumn("_metadata")
             where = [told.getField("file_path").alias(ROW_FILE), told.getField("row_index").alias(ROW_INDEX)]
             frame = frame.select(*[F.col(quoted(name)) for name in frame.columns], *where)
-        return frame
+        if not has_vectors:
+            return frame
+        rows = without_vectors(frame, self.location, files)
+        # Always true, but Spark does not know that it is always the same, and asks no other condition before it.
+        return rows.where(F.spark_partition_id() >= 0) if self.located else rows.drop(ROW_FILE, ROW_INDEX)
 
-    def _selected(self, group: FileGroup, files: Any, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
-        rows = selected(group, frame, texts, (ROW_FILE, ROW_INDEX) if self._is_placed(files) else ())
-        if not self._has_vectors(files):
-            return rows
-        rows = without_vectors(rows if self.where is None else rows.where(self.where), self.location, files)
-        return rows if self.located else rows.drop(ROW_FILE, ROW_INDEX)
-
-    def _has_vectors(self, files: Any) -> bool:
-        """Whether there are vectors to be applied. Files with and without are never read together."""
-        return not self.deleted and files.column("deletion_vector").null_count == 0
-
-    def _is_placed(self, files: Any) -> bool:
-        return self.located or self._has_vectors(files)
+    def _selected(self, group: FileGroup, frame: "DataFrame", texts: "Mapping[str, Column]") -> "DataFrame":
+        return selected(group, frame, texts, (ROW_FILE, ROW_INDEX) if self.located else ())
 
     def _files(self, files: Any) -> Files:
         return _files_in(self.location, files)

@@ -29,6 +29,8 @@ _JARS = {
     DELTA_SPARK: "io.delta:delta-spark_4.1_2.13:4.4.0",
     ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
+_BROUGHT = "org.slf4j:slf4j-api,org.xerial.snappy:snappy-java"
+"""Spark has them. Where Maven has left their descriptions without their jars, Spark would look no further."""
 _SETTINGS = {
     DELTA_SPARK: {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -117,6 +119,7 @@ def _config(peers: Iterable[str]) -> dict[str, str]:
         config[key] = f"{config[key]},{value}" if key in config else value
     if peers:
         config["spark.jars.packages"] = ",".join(_JARS[peer] for peer in peers)
+        config["spark.jars.excludes"] = _BROUGHT
         config["spark.jars.ivy"] = str((_HOME / "jars").resolve())
     return config
 

@@ -21,7 +21,6 @@ from lakelog.spark.dml.assign import Expression, expression
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.marked import Indexes, bits, in_words, indexes_of, word
 from lakelog.spark.dml.rewrite import CHANGED, following
-from lakelog.spark.dml.scope import Key
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import aliased
@@ -39,7 +38,7 @@ COPIED, DROPPED = 0, -1
 _TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
 _ASKED, _SAID = "__lakelog_asked", "__lakelog_said"
 _ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
-_BY, _KEY = "__lakelog_by", "__lakelog_key"
+_BY = "__lakelog_by"
 _MOST, _CLASHES = "__lakelog_most", "__lakelog_clashes"
 
 
@@ -110,8 +109,8 @@ class Join:
     steps: Sequence[Step]
     is_steady: bool = True
     """Whether conditions give the same answer a second time."""
-    keys: Sequence[Key] = ()
-    """What every match has in common."""
+    is_harmless: bool = False
+    """Whether the condition can be asked of rows that are deleted."""
 
     def table(self, files: pa.Table, *, located: bool = True, deleted: bool = False) -> "DataFrame":
         """The rows of files, under the columns that the table will have, with where they lie."""
@@ -136,21 +135,13 @@ class Join:
 
     def pairs(self, files: pa.Table, *, whole: bool = False) -> "DataFrame":
         """Every match, and its action; with ``whole``, with all columns of both rows."""
-        if self.keys and files.column("deletion_vector").null_count < files.num_rows:
-            joined = self._by_keys(files).where(expression(self.condition))
-        else:
-            joined = self.table(files).join(self.source, expression(self.condition), "inner")
+        # Deletion vectors are asked about the rows that match, which are few, where that is possible.
+        later = self.is_harmless and files.column("deletion_vector").null_count < files.num_rows
+        joined = self.table(files, deleted=later).join(self.source, expression(self.condition), "inner")
+        if later:
+            joined = without_vectors(joined, self.dataset.location, files)
         action = self._matched_action(F.lit(True), F.lit(COPIED))
         return joined.select(*(["*"] if whole else [ROW_FILE, ROW_INDEX, SOURCE_ROW]), action.alias(ACTION))
-
-    def _by_keys(self, files: pa.Table) -> "DataFrame":
-        """Rows that have the keys in common: deletion vectors are asked about these only. To compare keys fails for no
-        row, as other parts of a condition might for one that is deleted."""
-        by_name = columns_of_table(self.metadata.schema)
-        keys = [F.expr(key.source).alias(f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
-        equal = [by_name[key.column] == F.col(f"{_KEY}_{number}") for number, key in enumerate(self.keys)]
-        joined = self.table(files, deleted=True).join(self.source.select("*", *keys), equal, "inner")
-        return without_vectors(joined, self.dataset.location, files)
 
     def matches(self, files: pa.Table, pairs: "DataFrame", *, whole: bool = False) -> Matches:
         """Raises ``ValidationError`` if a row of the table would be changed by several of the source."""

@@ -6,7 +6,8 @@ or only the changed rows of them, if deletion vectors say which rows are gone. R
 added. A merge that only inserts writes no file again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     partitions = tuple(snapshot.metadata.partition_columns)
     condition = expression(merge.condition)
     scope = merge_scope(join.spark, snapshot.schema, merge.alias, join.source, condition, partitions)
-    join = replace(join, keys=scope.keys)
+    join = replace(join, is_harmless=scope.is_harmless)
     # A row that matches nothing may be anywhere.
     predicate = Everything() if join.steps_for(When.NOT_MATCHED_BY_SOURCE) else scope.predicate
     candidates = snapshot.files(predicate)
@@ -111,12 +112,10 @@ def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) 
     # Where most files will have a match, it is found together with the row's other columns.
     whole = by_vectors and scope.rows >= _DENSE * candidates.num_rows
     whole = whole and not join.steps_for(When.NOT_MATCHED_BY_SOURCE)
-    found = None
-    if _changes_rows(merge):
-        pairs = join.pairs(candidates, whole=whole).localCheckpoint(eager=True)
-        found = join.matches(candidates, pairs, whole=whole)
-    outcome = _Outcome(join, merge, plan, found, candidates, scope.rows, by_vectors=by_vectors)
-    return outcome.rewrite(Reads(predicates=(predicate,))).prepare(options)
+    with _kept(join.pairs(candidates, whole=whole), whole) if _changes_rows(merge) else nullcontext() as pairs:
+        found = None if pairs is None else join.matches(candidates, pairs, whole=whole)
+        outcome = _Outcome(join, merge, plan, found, candidates, scope.rows, by_vectors=by_vectors)
+        return outcome.rewrite(Reads(predicates=(predicate,))).prepare(options)
 
 
 class _Outcome:
@@ -193,8 +192,9 @@ class _Outcome:
                 self._deleted, *[F.count_if(condition).alias(name) for name, condition in deleted.items()]
             )
         by_search = self._by_vectors and found.indexes is None
-        if self._is_told or by_search:
-            # Once, so that feed, vectors and files say the same: an expression may be another one the next time.
+        if self._is_told or by_search or (self._by_vectors and deleted):
+            # Once, so that feed, vectors and files say the same: an expression may be another one the next time. And
+            # where nothing is left to be written, Spark would leave out what it has to count.
             written = written.localCheckpoint(eager=True)
         if self._is_told:
             self._feed.append(join.feed(written))
@@ -207,7 +207,7 @@ class _Outcome:
 
     def _add_new(self, new: "DataFrame") -> None:
         rows = self._join.rows(self._join.written(new, (When.NOT_MATCHED,)))
-        if not self._by_vectors:
+        if self._is_told or not self._by_vectors:
             rows = self._rebalanced(rows)
         if self._is_told:
             rows = rows.localCheckpoint(eager=True)
@@ -392,6 +392,19 @@ def _analysed(scope: "DataFrame", condition: Expression, what: str) -> bool:
     if not is_deterministic(filtered):
         raise ValidationError(what, [Violation(str(condition), "gives another answer each time it is asked")])
     return is_steady(filtered)
+
+
+@contextmanager
+def _kept(frame: "DataFrame", whole: bool) -> "Iterator[DataFrame]":
+    """A frame that is computed once. To keep many columns as they are is faster than to compress them."""
+    if whole:
+        yield frame.localCheckpoint(eager=True)
+        return
+    frame = frame.persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame | None":

@@ -1,6 +1,5 @@
 """Where in a table rows can be that a merge matches: by its condition, and by the keys that its source has."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from pyspark.sql import functions as F
 
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
 from lakelog.spark.expressions import quoted
-from lakelog.spark.predicates import conjuncts, empty_frame, filter_predicate, is_connect, predicate_of
+from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
@@ -19,18 +18,14 @@ if TYPE_CHECKING:
 _LISTED = 1000
 """Values of a partition column that are named one by one."""
 
+_HARMLESS = (
+    *("And", "Or", "Not", "IsNull", "IsNotNull", "AttributeReference", "GetStructField"),
+    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+)
+"""Expressions that fail for no value."""
+
 _TIMES = ("timestamp",)
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A column of the table that a merge's condition wants to be equal to something of the source."""
-
-    column: str
-    source: str
-    """As SQL over the source."""
-    type: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +36,18 @@ class Scope:
     """What holds for every row of the table that any row of the source can match."""
     rows: int
     """Rows of the source."""
-    keys: Sequence[Key]
-    """What every match has in common. To compare it fails for no row of the table."""
+    is_harmless: bool
+    """Whether the condition can be asked of any row of the table without failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A column of the table that a merge's condition wants to be equal to something of the source."""
+
+    column: str
+    source: str
+    """As SQL over the source."""
+    type: str
 
 
 def merge_scope(
@@ -53,31 +58,31 @@ def merge_scope(
     condition: "Column",
     partitions: tuple[str, ...],
 ) -> Scope:
-    found, keys = _parts(spark, schema, alias, source, condition)
+    found, keys, is_harmless = _parts(spark, schema, alias, source, condition)
     try:
         ranges, rows = _ranges(spark, schema, source, keys, partitions)
     except (PySparkException, ValueError, OverflowError) as error:
         # Keys of rows that the rest of the condition rules out need not be values. Nobody has to know their range.
         log.debug("the keys of a merge's source tell no range: %s", error)
         ranges, rows = [], source.count()
-    return Scope(predicate=conjunction([*found, *ranges]), rows=rows, keys=keys)
+    return Scope(predicate=conjunction([*found, *ranges]), rows=rows, is_harmless=is_harmless)
 
 
 def _parts(
     spark: "SparkSession", schema: pa.Schema, alias: str | None, source: "DataFrame", condition: "Column"
-) -> tuple[list[Predicate], list[Key]]:
-    """What the condition itself asks of the table's rows, and what it compares with the source."""
+) -> tuple[list[Predicate], list[_Key], bool]:
+    """What the condition itself asks of the table's rows, what it compares with the source, and if that cannot fail."""
     if is_connect(spark):
-        return [Everything()], []
+        return [Everything()], [], False
     table = empty_frame(spark, schema)
     joined = (table.alias(alias) if alias else table).join(source, condition, "inner")
     join = joined._jdf.queryExecution().analyzed()
     if join.getClass().getSimpleName() != "Join" or join.condition().isEmpty():
-        return [Everything()], []
+        return [Everything()], [], False
     ours, theirs = join.left().outputSet(), join.right().outputSet()
     found: list[Predicate] = []
-    keys: list[Key] = []
-    for part in conjuncts(join.condition().get()):
+    keys: list[_Key] = []
+    for part in _conjuncts(join.condition().get()):
         references = part.references()
         if references.subsetOf(ours):
             jvm: Any = spark._jvm
@@ -85,10 +90,31 @@ def _parts(
             found.append(filter_predicate(spark, schema, plan))
         elif (key := _key(part, ours, theirs, schema)) is not None:
             keys.append(key)
-    return found, keys
+    return found, keys, _is_harmless(join.condition().get(), theirs)
 
 
-def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> Key | None:
+def _is_harmless(expression: Any, theirs: Any) -> bool:
+    """Whether an expression fails for no row of the table, whatever is to be computed of the source's."""
+    pending = [expression]
+    while pending:
+        each = _uncast(pending.pop())
+        # Of nothing but the source, or of nothing at all.
+        if each.references().subsetOf(theirs):
+            continue
+        if each.getClass().getSimpleName() not in _HARMLESS:
+            return False
+        children = each.children()
+        pending += [children.apply(index) for index in range(children.size())]
+    return True
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if condition.getClass().getSimpleName() != "And":
+        return [condition]
+    return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+
+
+def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
     if part.getClass().getSimpleName() != "EqualTo":
         return None
     for one, other in ((part.left(), part.right()), (part.right(), part.left())):
@@ -100,7 +126,7 @@ def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> Key | None:
             and other.deterministic()
             and one.name() in schema.names
         ):
-            return Key(str(one.name()), str(other.sql()), str(one.dataType().simpleString()))
+            return _Key(str(one.name()), str(other.sql()), str(one.dataType().simpleString()))
     return None
 
 
@@ -114,7 +140,7 @@ def _uncast(side: Any) -> Any:
 
 
 def _ranges(
-    spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[Key], partitions: tuple[str, ...]
+    spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[_Key], partitions: tuple[str, ...]
 ) -> tuple[list[Predicate], int]:
     """What the source's own values leave of the table, and how many rows it has: one look at it for all."""
     known = [key for key in keys if _is_ordered(schema.field(key.column).type)]
@@ -134,7 +160,7 @@ def _ranges(
     return found, int(answer["rows"])
 
 
-def _listed(source: "DataFrame", key: Key) -> list[Any] | None:
+def _listed(source: "DataFrame", key: _Key) -> list[Any] | None:
     """The values of a key, if they are few enough to be named."""
     if key.type in _TIMES:
         return None

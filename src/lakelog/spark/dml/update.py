@@ -86,14 +86,15 @@ def prepare_update(
             rows = rows.localCheckpoint(eager=True)
         if by_vectors:
             removed, marked = parted(matched.files, indexes_by_file(rows, dataset.location, matched.files))
-            # Few rows that come from many tasks are not to become as many files.
-            rows = rows.hint("rebalance", *map(quoted, snapshot.metadata.partition_columns))
         if is_told:
             changed = rows.where(CHANGED)
             before = changed.select(*[F.col(column).alias(name) for name, column in kept.items()])
             changes = before.withColumn(CHANGE_TYPE, F.lit("update_preimage")).union(
                 changed.select(*old.values(), F.lit("update_postimage").alias(CHANGE_TYPE))
             )
+        if by_vectors:
+            # Few rows that come from many tasks are not to become as many files.
+            rows = rows.hint("rebalance", *map(quoted, snapshot.metadata.partition_columns))
 
     def metrics(written: Written) -> dict[str, int]:
         updated = written.counts.get("updated", 0)
