@@ -110,6 +110,12 @@ class TestFileSize:
         assert len(sizes) <= 2 * sum(sizes) / target
         assert spark.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") == "67108864b"
 
+    @pytest.mark.parametrize("partition_by", [[], ["k"]])
+    def test_no_rows_are_no_files(self, local: Lake, spark: SparkSession, partition_by: list[str]) -> None:
+        frame = spark.range(10).selectExpr("id", "id % 2 AS k").where("id > 20")
+        result = write_dataset(local, NAME, frame, target_file_size=1 << 20, sort_by=["id"], partition_by=partition_by)
+        assert (result.version, result.files, result.rows) == (0, 0, 0)
+
     def test_a_size_is_a_number_of_bytes(self, local: Lake, spark: SparkSession) -> None:
         with pytest.raises(ValidationError, match="target_file_size: expected a positive integer, got '1MB'"):
             write_dataset(local, NAME, spark.range(1), target_file_size="1MB")  # type: ignore[arg-type]

@@ -40,6 +40,8 @@ _IN_SPARK = 2000
 _SAMPLE = " sample"
 
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_EXCLUDED = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 _SHUFFLED = 3
 """How much larger rows are in a shuffle than in a Parquet file, by experience."""
 
@@ -126,7 +128,13 @@ class Stage:
         if self._options.target_file_size is None:
             self._write_to(self._own.name, rows)
         else:
-            with setting(self._frame.sparkSession, _ADVISORY, str(self._options.target_file_size * _SHUFFLED)):
+            spark = self._frame.sparkSession
+            excluded = [*str(spark.conf.get(_EXCLUDED, None) or "").split(","), _EMPTY]
+            # Where there are no rows at all, Spark would leave out the part of the plan that counts them.
+            with (
+                setting(spark, _ADVISORY, str(self._options.target_file_size * _SHUFFLED)),
+                setting(spark, _EXCLUDED, ",".join(filter(None, dict.fromkeys(excluded)))),
+            ):
                 self._write_to(self._own.name, rows)
         counts = observation.get
         if found := [

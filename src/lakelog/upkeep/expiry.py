@@ -48,7 +48,8 @@ class ExpiryReport:
         forgotten = "would be forgotten" if self.dry_run else "are forgotten"
         return (
             f"{self.dataset}: versions {self.before} to {self.first_version - 1} {forgotten}; time travel goes back to "
-            f"version {self.first_version} of {self.since.isoformat()}. The files of _delta_log stay as they are"
+            f"version {self.first_version} of {self.since.isoformat()}. No file is deleted: {self.files} that only "
+            "they needed are left to a vacuum, and a mirror's log stays as it is"
         )
 
 
