@@ -54,6 +54,16 @@ def twins(lake: Lake) -> tuple[Dataset, Dataset]:
     return one, other
 
 
+def test_bounds_at_both_ends_of_the_doubles_are_as_wide_as_can_be(lake: Lake, twins: tuple[Dataset, Dataset]) -> None:
+    few, many = twins
+    partitions = dict.fromkeys(statistics.PARTITIONS)
+    ends = add("a.parquet", stats=stats(2, d=(-1.7976931348623157e308, 1.7976931348623157e308)))
+    ends = replace(ends, partition_values=partitions)
+    commit(lake, few, ends, version=1)
+    commit(lake, many, arrow([ends]), version=1)
+    assert written(lake, many, 1) == written(lake, few, 1)
+
+
 @given(files=statistics.files())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_files_in_bulk_become_the_same_rows_as_one_by_one(

@@ -64,7 +64,7 @@ def test_the_demo_can_be_repeated_in_its_directory_and_fails_by_a_claim_that_doe
 
     catalog = f"sqlite:///{tmp_path / 'catalog.db'}"
     for last, holds in ((_no_race, True), (wrong, False)):
-        monkeypatch.setattr("lakelog.demo.run._CHAPTERS", (story.first_days, last))
+        monkeypatch.setattr("lakelog.demo.run._CHAPTERS", (story.first_days, story.new_release, last))
         show = Printed(spark)
         assert run(spark, show, catalog=catalog, directory=tmp_path / "demo", rows=1000) == holds, show.text
         assert ("✗" in show.text) != holds

@@ -193,8 +193,8 @@ def _contradiction(low: Any, high: Any, nulls: Any, rows: Any) -> Any:
 def _number_column(name: str, kind: Kind, low: Any, high: Any, nulls: Any, rows: Any, present: Any) -> ColumnBounds:
     minimum = _floor(low, kind)
     maximum = _ceiling(high, kind)
-    width = maximum - minimum
     with np.errstate(over="ignore", invalid="ignore"):
+        width = maximum - minimum
         exponent = np.frexp(width)[1] + 1
         exponent = exponent + (exponent & 1)
         span = np.where(np.isfinite(width) & (exponent < 1024), np.ldexp(1.0, np.minimum(exponent, 1023)), np.inf)
