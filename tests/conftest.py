@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.lakes", "tests.fixtures.spark"]
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.lakes", "tests.fixtures.spark", "tests.fixtures.disk"]
 
 # Every Java that the tests start runs a few small queries: it need not compile them twice, nor collect in threads.
 JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

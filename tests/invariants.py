@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakelog import Lake
+from lakelog.catalog.name_key import name_key
 from lakelog.log.state import Head
 from lakelog.mirror.lines import delta_json, read_rows
 from lakelog.schema import from_bytes, from_delta_json
@@ -189,10 +190,11 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
         in_force = next(version for version in changes if version <= file["version"])
         # A file that is added again is still what it was written as, also if it was gone until it was restored.
         again = None if file["version"] in restored else file["version"]
-        expected = before.get((file["path"], again), metadata[in_force])
+        written = before.get((file["path"], again))
+        expected = metadata[in_force] if written is None else written
         before[file["path"], file["removed_version"]] = before[file["path"], None] = file["schema_version"]
-        if 0 < first >= file["version"]:
-            # What it was before may have expired, and with it the schema under which it was first added.
+        if first > 0 and (file["version"] <= first or (again is None and written is None)):
+            # What it was before has expired, and perhaps the metadata under which it was first added.
             assert file["schema_version"] in schemas
         else:
             assert file["schema_version"] == expected, f"{file['path']!r} has another version's schema"
@@ -206,6 +208,9 @@ def _check_tables(catalog: dict[str, list[Row]]) -> None:
         assert {row["table_id"] for row in catalog[name]} <= known, f"{name} has rows of no table"
     live = sorted((row["name"], row["current_version"]) for row in heads if row["dropped_at"] is None)
     assert len({name for name, _ in live}) == len(live)
+    assert [row["name_key"] for row in heads] == [name_key(row["name"]) for row in heads]
+    keys = [row["name_key"] for row in heads if row["dropped_at"] is None and not row["has_twin"]]
+    assert len(set(keys)) == len(keys)
     assert len({row["location"] for row in heads}) == len(heads)
     assert sorted((row["name"], row["current_version"]) for row in catalog["datasets"]) == live
 

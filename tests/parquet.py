@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from lakelog import CommitResult, Dataset, FileGroup, Lake, Snapshot, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, RemoveFile
+from lakelog.log.places import Storage, uri_of
 from lakelog.schema.convert import apply
 from lakelog.schema.mapping import loosened
 from lakelog.schema.projection import project, renamed
@@ -43,6 +44,7 @@ def _read(location: str, group: FileGroup) -> pa.Table:
     """What a reader of Parquet gives when it is told a schema."""
     parts = []
     for name in group.files.sort_by("version").column("path").to_pylist():
-        raw = pq.read_table(Path(location) / name)
+        system, place = Storage().at(uri_of(location, name))
+        raw = pq.read_table(place, filesystem=system)
         parts.append(apply(project(list(raw.schema), list(group.schema), lambda field: field.name), raw))
     return pa.concat_tables(parts or [group.schema.empty_table()])

@@ -1,5 +1,6 @@
 """The command ``lakelog``. Each command is a function of this module."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ try:
     from typer.core import TyperGroup
 
     from lakelog import terminal
+    from lakelog.strict_json import printable
 except ModuleNotFoundError as missing:
     sys.exit(f"lakelog: the command line needs {missing.name}: pip install 'lakelog[cli]'")
 
@@ -25,11 +27,24 @@ class _Commands(TyperGroup):
     """An error that Lakelog raises on purpose is a message and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Printable("lakelog: %(message)s"))
+        handler.setLevel(logging.WARNING)
+        logging.getLogger("lakelog").addHandler(handler)
         try:
             return super().invoke(ctx)
         except lakelog.LakelogError as error:
-            typer.echo(f"lakelog: {error}", err=True)
+            _say(f"lakelog: {error}", err=True)
             raise typer.Exit(1) from error
+        finally:
+            logging.getLogger("lakelog").removeHandler(handler)
+
+
+class _Printable(logging.Formatter):
+    """What is logged may hold texts that somebody has stored."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), lines=True)
 
 
 app = typer.Typer(
@@ -136,9 +151,7 @@ def files(
         for row, count in zip(shown.to_pylist(), live_rows(shown).to_pylist(), strict=True)
     ]
     _print(["file", "rows", "MB", "partition"], rows)
-    typer.echo(
-        f"{found.num_rows:,} of {total:,} files" + (f", {limit:,} of them shown" if limit < found.num_rows else "")
-    )
+    _say(f"{found.num_rows:,} of {total:,} files" + (f", {limit:,} of them shown" if limit < found.num_rows else ""))
 
 
 @app.command()
@@ -151,7 +164,7 @@ def explain(
 ) -> None:
     """Say how much of a dataset a condition needs, and why."""
     with _lake(catalog, root) as lake:
-        typer.echo(lake.dataset(name).scan(where, version=version).explain())
+        _say(str(lake.dataset(name).scan(where, version=version).explain()))
 
 
 @app.command()
@@ -185,12 +198,12 @@ def import_delta(
         report = lake.import_delta(
             location, name, up_to_version, history, dry_run=dry_run, progress=None if dry_run else progress
         )
-    typer.echo(
+    _say(
         f"{report.name}: {'would have' if dry_run else 'has'} versions {report.first_version} to {report.version}, "
         f"{report.files:,} files at the last"
     )
     if report.dropped_stats:
-        typer.echo(f"{report.dropped_stats:,} files have statistics that make no sense, which were left out")
+        _say(f"{report.dropped_stats:,} files have statistics that make no sense, which were left out")
 
 
 @app.command()
@@ -208,8 +221,8 @@ def vacuum(
     with _lake(catalog, root) as lake:
         report = lake.dataset(name).vacuum(retention_hours, dry_run=dry_run, force=force)
     for path in report.paths if dry_run else ():
-        typer.echo(path)
-    typer.echo(
+        _say(path)
+    _say(
         f"{report.files:,} files with {_megabytes(report.bytes)} MB {'would go' if dry_run else 'are gone'}: "
         f"{report.removed:,} removed from the table, {report.orphans:,} orphans; {report.in_flight:,} stay for writes "
         f"in flight; data is whole from version {report.oldest_version} on"
@@ -230,7 +243,7 @@ def expire(
 ) -> None:
     """Forget old versions for good."""
     with _lake(catalog, root) as lake:
-        typer.echo(str(lake.dataset(name).expire_versions(older_than, keep_last, dry_run=dry_run)))
+        _say(str(lake.dataset(name).expire_versions(older_than, keep_last, dry_run=dry_run)))
 
 
 @app.command()
@@ -244,12 +257,12 @@ def check(
     """Look whether a dataset is as it must be; exit code 1 if it is not."""
     with _lake(catalog, root) as lake:
         report = lake.check(name, repair, deep=not quick)
-    typer.echo(
+    _say(
         f"{report.dataset}: versions {report.first_version} to {report.version}, {report.files:,} files, "
         f"{len(report.findings):,} findings"
     )
     for finding in report.findings:
-        typer.echo(str(finding))
+        _say(str(finding))
     if not report.is_sound:
         raise typer.Exit(1)
 
@@ -291,7 +304,7 @@ def bench(
 @app.command()
 def version() -> None:
     """Show the version of Lakelog."""
-    typer.echo(f"lakelog {installed('lakelog')}")
+    _say(f"lakelog {installed('lakelog')}")
 
 
 @contextmanager
@@ -305,13 +318,17 @@ def _lake(catalog: str | None, root: Path | None) -> Iterator[lakelog.Lake]:
         yield lake
 
 
+def _say(text: str, *, err: bool = False) -> None:
+    typer.echo(printable(text, lines=True), err=err)
+
+
 def _print(columns: list[str], rows: list[tuple[Any, ...]]) -> None:
     terminal.console().print(terminal.table(columns, rows))
 
 
 def _fail_with(messages: list[str]) -> None:
     for message in messages:
-        typer.echo(f"lakelog: {message}", err=True)
+        _say(f"lakelog: {message}", err=True)
     if messages:
         raise typer.Exit(1)
 

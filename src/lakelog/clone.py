@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from lakelog.actions import DeletionVector, DomainMetadata, Metadata
 from lakelog.catalog.base import now_ms
 from lakelog.dataset import Dataset
-from lakelog.detail import CLUSTERING
 from lakelog.errors import (
     CommitOutcomeUnknown,
     DatasetExistsError,
@@ -25,20 +24,22 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.locations import absolute
+from lakelog.log.clustering import CLUSTERING, cluster_as
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.draft import Description, Draft, Inherited
 from lakelog.log.files import REMOVED, AddFiles, RemoveFiles, among
-from lakelog.log.places import WRITE, Storage, in_threads, is_absolute, root_uri, uri_of, write_directory
+from lakelog.log.places import WRITE, Storage, is_absolute, root_uri, uri_of, write_directory
 from lakelog.log.properties import check_new, check_taken_over
 from lakelog.log.restore import added_again, inherited_from, row_groups_of
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
-from lakelog.schema.mapping import MAX_ID, is_mapped
-from lakelog.upkeep.writes import end_write, register_write, renew_write
+from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded
+from lakelog.threads import map_in_threads
+from lakelog.upkeep.writes import register_write, take_back
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -72,15 +73,25 @@ def clone(
         message = f"{name!r} stays where it is, {target.location}: leave the location out to replace it"
         raise ValidationError("clone", [Violation("location", message)])
     place = lake.free_location(name, location) if target is None else target.location
-    with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors):
+    with _files_at(lake.committer, place, source.location, files, shallow) as (paths, vectors, leases):
         adds = _adds(files, paths, vectors)
-        brought = _Brought(source, snapshot, files, paths, adds, shallow, is_here=_is_in(lake, source))
+        brought = _Brought(source, snapshot, files, paths, adds, leases, shallow, is_here=_is_in(lake, source))
         if target is not None:
             return _replace(lake, target, brought, properties or {})
         metadata = brought.metadata(str(uuid.uuid4()), name, properties or {})
         protocol = raised_protocol(snapshot.protocol, needed_features(snapshot.schema, metadata.configuration))
         actions = [protocol, metadata, *brought.actions()]
-        draft = Draft(0, -1, actions, brought.description(None), brought.row_groups, inherited=brought.inherited)
+        if (clustering := snapshot.domain(CLUSTERING)) is not None:
+            actions.append(DomainMetadata(domain=CLUSTERING, configuration=clustering, removed=False))
+        draft = Draft(
+            0,
+            -1,
+            actions,
+            brought.description(None),
+            brought.row_groups,
+            inherited=brought.inherited,
+            leases=brought.leases,
+        )
         return lake.create_from(name, draft, place)[0]
 
 
@@ -120,7 +131,7 @@ def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Map
     metadata = replace(metadata, configuration=_kept(before, metadata.configuration, properties))
     needed = needed_features(brought.snapshot.schema, metadata.configuration)
     protocol = raised_protocol(now.protocol, needed | supported_features(brought.snapshot.protocol))
-    actions: list[Any] = [metadata, *brought.actions()]
+    actions: list[Any] = [metadata, *brought.actions(), *cluster_as(now, brought.snapshot.domain(CLUSTERING))]
     if protocol is not now.protocol:
         actions.append(protocol)
     if leaving.num_rows:
@@ -130,7 +141,13 @@ def _replace(lake: "Lake", target: Dataset, brought: "_Brought", properties: Map
         table_id=target.id,
         base_version=now.version,
         draft_for=lambda expected: Draft(
-            target.id, expected, actions, description, brought.row_groups, inherited=brought.inherited
+            target.id,
+            expected,
+            actions,
+            description,
+            brought.row_groups,
+            inherited=brought.inherited,
+            leases=brought.leases,
         ),
         reads=Reads(everything=True),
     )
@@ -146,7 +163,7 @@ def _kept(before: Mapping[str, str], arriving: Mapping[str, str], asked: Mapping
         configuration |= {name: value for name, value in before.items() if name == MIRROR}
     if is_mapped(configuration):
         # An id is never used again.
-        configuration[MAX_ID] = str(max(int(each.get(MAX_ID, 0)) for each in (before, arriving)))
+        configuration[MAX_ID] = str(max(map(largest_recorded, (before, arriving))))
     return configuration
 
 
@@ -177,6 +194,8 @@ class _Brought:
     """Of the files, by the paths that the source has for them."""
     adds: pa.Table
     """The files as the clone adds them."""
+    leases: Sequence[str]
+    """Of the directory that they were copied to."""
     shallow: bool
     is_here: bool
     """Whether the source is in the catalog of the clone."""
@@ -193,9 +212,6 @@ class _Brought:
         actions: list[Any] = []
         if self.adds.num_rows:
             actions.append(AddFiles(self.adds))
-        configuration = self.snapshot.domain(CLUSTERING)
-        if configuration is not None:
-            actions.append(DomainMetadata(domain=CLUSTERING, configuration=configuration, removed=False))
         return actions
 
     @property
@@ -208,9 +224,11 @@ class _Brought:
     @property
     def inherited(self) -> Inherited:
         unsure = frozenset(self.paths[path] for path in inherited_from(self.snapshot, self.files).unsure)
+        # Files that the clone has already were recorded under a schema of its own, which need not be theirs.
+        inherited = Inherited(unsure=unsure, outside=True, reads_all=True)
         if not self.shallow or not self.is_here:
-            return Inherited(unsure=unsure, outside=True)
-        return Inherited(version=self.snapshot.version, table_id=self.source.id, unsure=unsure, outside=True)
+            return inherited
+        return replace(inherited, version=self.snapshot.version, table_id=self.source.id)
 
     def description(self, leaving: Any) -> Description:
         size = pc.sum(self.files.column("size")).as_py() or 0
@@ -236,14 +254,18 @@ class _Brought:
 @contextmanager
 def _files_at(
     committer: Committer, place: str, location: str, files: Any, shallow: bool
-) -> Iterator[tuple[Mapping[str, str], Mapping[str, str]]]:
-    """How the clone names files and deletion vectors, which are copied if need be, and go if there is no clone."""
+) -> Iterator[tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]]:
+    """How the clone names files and deletion vectors, which are copied if need be, and go if there is no clone.
+
+    The last are the leases that the commit needs for that.
+    """
     paths = files.column("path").to_pylist()
     found = {path: vector for path, vector in zip(paths, vectors_of(files, root_uri(location)), strict=True) if vector}
     if shallow:
         yield (
             {path: uri_of(location, path) for path in paths},
             {path: _elsewhere(each.vector, each.place) for path, each in found.items()},
+            (),
         )
         return
     if "://" in place:
@@ -258,19 +280,18 @@ def _files_at(
         path: _elsewhere(each.vector, each.place and f"{root_uri(place)}/{moves[each.place]}")
         for path, each in found.items()
     }
-    lease = register_write(committer, place, directory)
+    register_write(committer, place, directory)
     try:
         storage = Storage()
-        in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items())
-        renew_write(committer, lease)
-        yield copies, vectors
+        for _ in map_in_threads(lambda move: _copy(storage, move[0], Path(place, unquote(move[1]))), moves.items()):
+            pass
+        yield copies, vectors, (directory,)
     except CommitOutcomeUnknown:
         raise
     except Exception:
-        shutil.rmtree(Path(place, directory), ignore_errors=True)
-        end_write(committer, directory)
+        if take_back(committer, directory):
+            shutil.rmtree(Path(place, directory), ignore_errors=True)
         raise
-    end_write(committer, directory)
 
 
 def _copied_paths(paths: Sequence[str], directory: str) -> dict[str, str]:
@@ -297,6 +318,8 @@ def _elsewhere(vector: DeletionVector, uri: str | None) -> str:
 
 def _copy(storage: Storage, uri: str, target: Path) -> None:
     system, path = storage.at(uri)
+    if not system.get_file_info(path).is_file and Path(path).exists():
+        raise LakelogError(f"{uri} is no file, but a pipe or a device: nothing was changed")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with system.open_input_stream(path) as source, target.open("xb") as copy:

@@ -18,6 +18,7 @@ from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.log.state import TableMetadata
+from lakelog.strict_json import is_text
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -86,10 +87,21 @@ class Dataset(Definition):
                     "table_id": self.id,
                     "first": 0,
                     "last": head.version,
-                    "limit": head.version + 1 if limit is None else _count(limit),
+                    "limit": head.version + 1 if limit is None else min(_count(limit), head.version + 1),
                 },
             )
         return [Commit.of(row) for row in rows]
+
+    def txn_version(self, app_id: str) -> int | None:
+        """The last version that an application recorded with its writes, or None."""
+        if not is_text(app_id):
+            raise ValidationError("txn version", [Violation("app_id", f"expected a text, got {app_id!r}")])
+        statement = self.committer.catalog.queries["txn_version"]
+        with self.committer.catalog.session() as session:
+            head = self.committer.head(session, self.id)
+            key = {"table_id": self.id, "app_id": app_id, "version": head.version}
+            rows = session.fetch(statement, key)
+        return int(rows[0][0]) if rows else None
 
     def changes(self, from_version: int, to_version: int | None = None) -> Changes:
         """What the commits from one version to another did, both included."""

@@ -141,7 +141,7 @@ class Definition:
         return change_protocol(self.committer, self.id, lambda protocol: with_feature(protocol, name))
 
     def upgrade_protocol(self, reader_version: int, writer_version: int) -> CommitResult | None:
-        """Raises Delta's protocol. Raises ``ValidationError`` for a lower one."""
+        """Raises Delta's protocol; None if it is as high already, since it never becomes lower."""
         return change_protocol(self.committer, self.id, lambda found: upgraded(found, reader_version, writer_version))
 
     def _alter(

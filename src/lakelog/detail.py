@@ -1,17 +1,14 @@
 """What there is to say about a dataset at its head."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow.compute as pc
 
+from lakelog.log.clustering import CLUSTERING, clustering_columns
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.log.validation.features import supported_features
-
-CLUSTERING = "delta.clustering"
-"""The domain of metadata in which Delta keeps the columns that a table is clustered by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,5 +63,4 @@ def _clustered(snapshot: Snapshot) -> tuple[str, ...]:
         return ()
     metadata = snapshot.state.metadata
     logical = dict(zip(metadata.physical.names, metadata.schema.names, strict=True))
-    paths = json.loads(text).get("clusteringColumns") or []
-    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths)
+    return tuple(".".join([logical.get(path[0], path[0]), *path[1:]]) for path in clustering_columns(text))

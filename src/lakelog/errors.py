@@ -3,7 +3,7 @@
     LakelogError
     ├── ConcurrencyError            someone else's commit came first: reload, then decide
     │   └── VersionConflict         expected head, actual head, table
-    ├── ValidationError             the input is wrong; lists every violation; nothing was changed
+    ├── ValidationError             the input is wrong (also a builtin ValueError); lists every violation
     │   └── SchemaMismatchError     the input's schema does not fit the table's
     ├── DatabaseError               the catalog's database failed or refused; nothing was committed
     │   ├── CatalogVersionError     the catalog was made by another version of Lakelog
@@ -13,8 +13,11 @@
     ├── ConfigurationError          a URL, an option or a directory is unusable
     ├── DeltaLogError               a Delta log is broken or has a gap; says which file, and which line
     ├── DatasetNotFoundError        no such dataset, or it was dropped
-    │   └── VersionNotFoundError    no such version or time in the dataset's history
+    ├── VersionNotFoundError        no such version or time in the dataset's history
     └── DatasetExistsError          the name is taken
+
+Doors that take a SparkSession raise subclasses of the last three that are PySpark's ``AnalysisException`` as well
+(``lakelog.spark.errors``).
 
 Every class keeps its positional arguments in ``args``, so that it survives pickling between Spark's processes.
 """
@@ -60,7 +63,7 @@ class Violation:
         return f"{self.where}: {self.message}"
 
 
-class ValidationError(LakelogError):
+class ValidationError(LakelogError, ValueError):
     """The input is wrong. Nothing was changed, and nothing was locked."""
 
     shown = 20
@@ -166,7 +169,7 @@ class DatasetNotFoundError(LakelogError):
     """There is no such dataset, or it was dropped."""
 
 
-class VersionNotFoundError(DatasetNotFoundError):
+class VersionNotFoundError(LakelogError):
     """The dataset exists, but not at that version or time."""
 
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
+from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.catalog.install import check_format
+from lakelog.catalog.name_key import match_name, name_key
 from lakelog.catalog.url import catalog_for
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     CommitOutcomeUnknown,
+    ConcurrencyError,
     ConfigurationError,
     DatabaseError,
     DatasetExistsError,
@@ -22,9 +25,10 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
-from lakelog.locations import absolute, directory_of, is_filled, real, root_directory
+from lakelog.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
 from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
+from lakelog.log.durability import DURABILITIES
 from lakelog.log.new_table import check_definition, definition
 from lakelog.log.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head, TableMetadata
@@ -32,12 +36,16 @@ from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema.rules import with_rules
+from lakelog.strict_json import is_text
 from lakelog.telemetry import CommitRecord, observe_pool
+from lakelog.upkeep.neighbours import refuse_table_above
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
     from lakelog.spark.transaction import LakeTransaction
     from lakelog.upkeep.findings import CheckReport
+
+_MOST_CONNECTIONS = 10_000
 
 
 def connect(
@@ -51,6 +59,7 @@ def connect(
     upgrade: bool = False,
     prepare_threshold: int | None = 5,
     mirror: str = "sync",
+    durability: str = "full",
 ) -> "Lake":
     """Opens a catalog, and creates it if there is none.
 
@@ -58,23 +67,27 @@ def connect(
     default the directory of the catalog's file. ``timeout`` limits every wait, in seconds. ``schema`` and
     ``prepare_threshold`` (None behind a pooler that cannot prepare) are PostgreSQL's. ``mirror`` says when commits go
     to ``_delta_log``: with the commit (``sync``), by a thread that also does what others left (``background``), or
-    only by ``dataset.mirror()`` (``manual``).
+    only by ``dataset.mirror()`` (``manual``). Data files on local disks are synced before the commit that names them;
+    ``durability="relaxed"`` leaves that to the system, so that a power loss may take files of commits that stand.
     """
-    if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:
-        raise ConfigurationError(f"pool_size must be a positive integer, not {pool_size!r}")
+    if not isinstance(pool_size, int) or isinstance(pool_size, bool) or not 1 <= pool_size <= _MOST_CONNECTIONS:
+        raise ConfigurationError(f"pool_size must be an integer from 1 to {_MOST_CONNECTIONS}, not {pool_size!r}")
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < 1e6:
         raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
     if not schema or len(schema.encode()) > 63 or name_problem(schema):
         raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {schema!r}")
+    if durability not in DURABILITIES:
+        raise ConfigurationError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
     catalog = catalog_for(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
-    directory = root_directory(url, root, create=create)
     if mirror not in MODES:
         raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {mirror!r}")
-    catalog.open(create=create, upgrade=upgrade)
+    with removing_new_directories(url, root):
+        directory = root_directory(url, root, create=create)
+        catalog.open(create=create, upgrade=upgrade)
     observe_pool(catalog)
-    return Lake(Committer(catalog, float(timeout)), directory, mirror)
+    return Lake(Committer(catalog, float(timeout), durability), directory, mirror)
 
 
 class Lake:
@@ -87,6 +100,7 @@ class Lake:
         self.mirror.start()
         self.root = root
         self.closed = False
+        self._root_is_free = False
 
     def __enter__(self) -> "Lake":
         return self
@@ -223,13 +237,14 @@ class Lake:
         commit_id = str(uuid.uuid4())
         if location is not None and is_mirrored(draft.metadata):
             refuse_foreign(absolute(location))
+        self._refuse_table_above(location)
+        committer.data.before_creation(draft, location and absolute(location))
         with (
             CommitRecord(name, draft.description.operation) as record,
-            self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations),
+            self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations, created_at),
         ):
             place = self.place_for(name, location, locations)
-            created_at = now_ms()
-            key = {"name": name, "location": place, "created_at": created_at}
+            key = {"name": name, "name_key": name_key(name), "location": place, "created_at": created_at}
             draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
             outcome = committer.write(transaction, [draft], [None], commit_id, record)
             assert not isinstance(outcome, Conflict), "nobody else knows the new table"
@@ -239,8 +254,10 @@ class Lake:
         return Dataset(self, head), result
 
     @contextmanager
-    def creating(self, name: str, commit_id: str, source: int | None = None) -> Iterator[tuple[Transaction, set[str]]]:
-        """A transaction in which a dataset gets its name, and the locations that are taken.
+    def creating(
+        self, name: str, commit_id: str, source: int | None = None
+    ) -> Iterator[tuple[Transaction, set[str], int]]:
+        """A transaction in which a dataset gets its name, the locations that are taken, and the time.
 
         ``source`` is a table that will be locked in it. Raises ``DatasetExistsError`` if there is one of that name,
         also if that shows at the end.
@@ -253,12 +270,16 @@ class Lake:
             try:
                 if "lock_creation" in queries:
                     transaction.execute(queries["lock_creation"], {})
-                taken, locations = transaction.fetch_each(
-                    (queries["table_by_name"], {"name": name}), (queries["locations"], {})
+                taken, locations, ((now,),), ((found,),) = transaction.fetch_each(
+                    (queries["table_by_name"], {"name_key": name_key(name)}),
+                    (queries["locations"], {}),
+                    (queries["clock"], {"now": now_ms()}),
+                    (queries["migration_version"], {}),
                 )
+                check_format(found, repr(committer.catalog))
                 if taken:
-                    raise DatasetExistsError(f"there is already a dataset {name!r}")
-                yield transaction, {row[0] for row in locations}
+                    raise DatasetExistsError(f"there is already a dataset {Head(*taken[0]).name!r}")
+                yield transaction, {row[0] for row in locations}, now
             finally:
                 transaction.rollback()
 
@@ -267,7 +288,16 @@ class Lake:
         catalog = self.committer.catalog
         with catalog.session() as session:
             taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
+        self._refuse_table_above(location)
         return self.place_for(name, location, taken)
+
+    def _refuse_table_above(self, location: str | None) -> None:
+        """Raises ``DatasetExistsError`` for a place below a table; of the root, it looks only once."""
+        if location is not None:
+            refuse_table_above(absolute(location))
+        elif self.root is not None and not self._root_is_free:
+            refuse_table_above(f"{self.root}/any")
+            self._root_is_free = True
 
     def free_location(self, name: str, location: str | None = None) -> str:
         """The same, for files that are yet to be written: nothing may be there, which a vacuum would take for ours."""
@@ -296,7 +326,7 @@ class Lake:
         return place
 
     def dataset(self, name: str) -> Dataset:
-        """The dataset of that name. Raises ``DatasetNotFoundError``."""
+        """The dataset of that name, in any case. Raises ``DatasetNotFoundError``."""
         return Dataset(self, self._head(name))
 
     def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
@@ -374,17 +404,32 @@ class Lake:
         )
 
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
-        """Gives a dataset another name. Its location and history stay."""
+        """Gives a dataset another name, or another spelling of the same. Its location and history stay."""
         check_name(new_name)
         head = self._head(name)
         with _name_taken(new_name):
-            self._alter(head.table_id, "rename_table", {"name": new_name}, lambda found: found.name == new_name)
+            self._alter(head, "rename_table", lambda found: found.name == new_name, new_name)
         return Dataset(self, head._replace(name=new_name))
 
     def drop_dataset(self, name: str) -> None:
-        """Makes a dataset and its name go away. Its rows stay as a tombstone; no file is deleted."""
-        table_id = self._head(name).table_id
-        self._alter(table_id, "drop_table", {"dropped_at": now_ms()}, lambda head: head.dropped_at is not None)
+        """Makes a dataset and its name go away. No row and no file is deleted: ``undrop_dataset`` brings it back."""
+        self._alter(self._head(name), "drop_table", lambda found: found.dropped_at is not None)
+
+    def undrop_dataset(self, name: str, new_name: str | None = None) -> Dataset:
+        """Brings back the dataset that was last dropped under a name, with its history, and gives it a new name or not.
+
+        Raises ``DatasetNotFoundError`` if none was dropped, ``DatasetExistsError`` if the name is taken, and
+        ``ValidationError`` if files of its last version are gone, which is not looked at in object stores.
+        """
+        from lakelog.undrop import dropped_head, require_files
+
+        head = dropped_head(self, name)
+        chosen = head.name if new_name is None else new_name
+        check_name(chosen)
+        require_files(self, head)
+        with _name_taken(chosen):
+            self._alter(head, "undrop_table", lambda found: found.dropped_at is None, chosen)
+        return Dataset(self, head._replace(name=chosen, dropped_at=None))
 
     def check(self, name: str, repair: bool = False, *, deep: bool = True) -> "CheckReport":
         """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
@@ -399,13 +444,8 @@ class Lake:
         return check(self, name, repair=repair, deep=deep)
 
     def txn_version(self, table: str, app_id: str) -> int | None:
-        """The last version that an application recorded with its writes, or None."""
-        head = self._head(table)
-        catalog = self.committer.catalog
-        key = {"table_id": head.table_id, "app_id": app_id, "version": head.version}
-        with catalog.session() as session:
-            rows = session.fetch(catalog.queries["txn_version"], key)
-        return int(rows[0][0]) if rows else None
+        """The last version that an application recorded with its writes to a dataset, or None."""
+        return self.dataset(table).txn_version(app_id)
 
     def commit_status(self, commit_id: str) -> list[CommitResult]:
         """Where a commit stands: one result for each table that it touched, none if it did not happen and never will.
@@ -421,24 +461,54 @@ class Lake:
     def _head(self, name: str) -> Head:
         catalog = self.committer.catalog
         with catalog.session() as session:
-            rows = session.fetch(catalog.queries["table_by_name"], {"name": name}) if isinstance(name, str) else []
-        if not rows:
+            heads = {head.name: head for head in self._heads_of(session, name)} if is_text(name) else {}
+        found = match_name(heads, name)
+        if found is None:
             raise DatasetNotFoundError(f"there is no dataset {name!r} in {catalog!r}")
-        return Head(*rows[0])
+        return heads[found]
 
-    def _alter(self, table_id: int, statement: str, values: dict[str, Any], happened: Callable[[Head], bool]) -> None:
-        """Changes a table's own row under its lock, so that no commit runs at the same time."""
+    def _heads_of(self, session: Session, name: str) -> list[Head]:
+        """Of the datasets that a name may mean: of one, or of twins."""
+        statement = self.committer.catalog.queries["table_by_name"]
+        return [Head(*row) for row in session.fetch(statement, {"name_key": name_key(name)})]
+
+    def _alter(self, head: Head, statement: str, happened: Callable[[Head], bool], name: str | None = None) -> None:
+        """Gives a table a name, or drops it, under its lock, so that no commit runs at the same time.
+
+        Raises ``ConcurrencyError`` if the table has another name by then: the caller may mean another table.
+        """
         catalog = self.committer.catalog
+        queries = catalog.queries
+        table_id = head.table_id
         commit_id = str(uuid.uuid4())
         transaction = catalog.begin([table_id], commit_id, self.committer.timeout)
         try:
-            self.committer.lock(transaction, table_id, None)
-            self._check_new_name(transaction, values.get("name"))
-            transaction.execute(catalog.queries[statement], {"table_id": table_id, **values})
+            if name is not None and "lock_creation" in queries:
+                # Who creates a table takes its name first, and then locks the table that it is a clone of.
+                transaction.execute(queries["lock_creation"], {})
+            locked = self.committer.lock(transaction, table_id, None, hidden=head.dropped_at is not None)
+            assert not isinstance(locked, Conflict), "no head is expected, so none is another"
+            if locked.name != head.name:
+                raise ConcurrencyError(
+                    f"dataset {head.name!r} was renamed to {locked.name!r} before it could be changed. Nothing was "
+                    "changed: look at lake.datasets(), and repeat it for the dataset that you mean"
+                )
+            if locked.dropped_at != head.dropped_at:
+                raise ConcurrencyError(
+                    f"somebody else brought the dataset {head.name!r} back meanwhile. Nothing was changed: look at "
+                    "lake.datasets()"
+                )
+            if name is None:
+                time = max(self.committer.now(transaction), locked.committed_at + 1)
+                values: dict[str, Any] = {"dropped_at": time}
+            else:
+                self._check_new_name(transaction, name, table_id)
+                values = {"name": name, "name_key": name_key(name)}
+            transaction.execute(queries[statement], {"table_id": table_id, **values})
             transaction.commit()
         except OutcomeUnknown as lost:
             try:
-                rows = self.committer.settled(commit_id, catalog.queries["table_by_id"], {"table_id": table_id})
+                rows = self.committer.settled(commit_id, queries["table_by_id"], {"table_id": table_id}, lost)
             except CommitOutcomeUnknown as unknown:
                 raise LakelogError(
                     f"the database was lost while it was changing dataset {table_id}, and could not be asked again: "
@@ -450,9 +520,11 @@ class Lake:
         finally:
             transaction.rollback()
 
-    def _check_new_name(self, transaction: Transaction, name: str | None) -> None:
-        if name is not None and transaction.fetch(self.committer.catalog.queries["table_by_name"], {"name": name}):
-            raise DatasetExistsError(f"there is already a dataset {name!r}")
+    def _check_new_name(self, transaction: Transaction, name: str, table_id: int) -> None:
+        """Raises ``DatasetExistsError`` if another table than this one has the name."""
+        for other in self._heads_of(transaction, name):
+            if other.table_id != table_id:
+                raise DatasetExistsError(f"there is already a dataset {other.name!r}")
 
 
 class _name_taken:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,7 +21,7 @@ def root_directory(url: str, root: str | os.PathLike[str] | None, *, create: boo
     if root is None:
         if url.startswith("postgres"):
             return None
-        root = Path(unquote(url.partition(":///")[2]) or ".").parent
+        root = _directory_of_file(url)
     place = absolute(os.fspath(root))
     if create and "://" not in place:
         try:
@@ -29,6 +31,26 @@ def root_directory(url: str, root: str | os.PathLike[str] | None, *, create: boo
         if not os.access(place, os.W_OK):
             raise ConfigurationError(f"the root directory {place} is not writable")
     return place
+
+
+@contextmanager
+def removing_new_directories(url: str, root: str | os.PathLike[str] | None) -> Iterator[None]:
+    """If the block fails, removes the empty directories of a catalog and its root that were not there before."""
+    places = [] if url.startswith("postgres") else [_directory_of_file(url)]
+    if root is not None and "://" not in (place := absolute(os.fspath(root))):
+        places.append(Path(place))
+    new = {each for place in places for each in (place, *place.parents) if not os.access(each, os.F_OK)}
+    try:
+        yield
+    except BaseException:
+        for each in sorted(new, key=lambda each: len(each.parts), reverse=True):
+            with suppress(OSError):
+                each.rmdir()
+        raise
+
+
+def _directory_of_file(url: str) -> Path:
+    return Path(unquote(url.partition(":///")[2]) or ".").parent
 
 
 def absolute(location: str) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 MAX_JSON_DEPTH = 200
 MAX_INTEGER_DIGITS = 100
@@ -96,6 +96,19 @@ def text_problem(text: str) -> str | None:
     return None
 
 
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a string that every database can store, and can be asked for."""
+    return isinstance(value, str) and text_problem(value) is None
+
+
+def whole_number(text: str) -> int | None:
+    """The integer of 64 bits that a text is, None if it is none."""
+    if _WHOLE.fullmatch(text) is None:
+        return None
+    found = int(text)
+    return found if -(2**63) <= found < 2**63 else None
+
+
 def describe(value: object) -> str:
     """A value for an error message: its type, and the value itself where that is short."""
     if value is None:
@@ -106,16 +119,30 @@ def describe(value: object) -> str:
     return f"{name} {shown(value)}" if isinstance(value, (str, int, float)) else name
 
 
+def printable(text: str, *, lines: bool = False) -> str:
+    """A text without the control characters that a stored name or value may hold; ``lines`` keeps its lines apart."""
+    return (_replace_hidden if lines else _replace_in_line)(lambda found: _escaped(found.group()), text)
+
+
 def shown(value: str | float) -> str:
     """A scalar for an error message: as Python writes it, cut short where it is long."""
     text = repr(value[:60] if isinstance(value, str) else value)
     return f"{text[:60]}…" if len(text) > 60 else text
 
 
+_WHOLE = re.compile("-?[0-9]{1,19}")
+_HIDDEN = "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
+"""What moves a terminal's cursor, commands it, or turns its direction, and what it cannot show."""
+_replace_hidden = re.compile(f"[{_HIDDEN}]").sub
+_replace_in_line = re.compile(f"[{_HIDDEN}\\t\\n]").sub
 _LARGEST_INTEGER = 10**MAX_INTEGER_DIGITS - 1
 _LONG_NUMBER = re.compile(rf"(?<![\d.])\d{{{MAX_INTEGER_DIGITS + 1}}}(?!\d*[.eE])")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SUSPICIOUS_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -21,6 +22,23 @@ _commits = _meter.create_counter("lakelog.commits", "{commit}", "Commits by outc
 _durations = _meter.create_histogram("lakelog.commit.duration", "s", "Time of a commit, from the call to the answer")
 _waits = _meter.create_histogram("lakelog.commit.lock_wait", "s", "Time a commit spent on the way to its lock")
 _rows = _meter.create_counter("lakelog.commit.rows", "{row}", "Rows that commits added to the log, by catalog table")
+_failed_watches = _meter.create_counter(
+    "lakelog.commit.watch_failures", "{failure}", "Failures of what watches commits, after commits that stand"
+)
+
+
+def count_failed_watch() -> None:
+    """Counts a failure, such as the mirror's, that came after COMMIT and did not change the answer. Never raises."""
+    try:
+        _failed_watches.add(1)
+    except Exception:
+        log_safely("a failure after a commit cannot be counted")
+
+
+def log_safely(message: str, *arguments: object) -> None:
+    """Logs the exception that is being handled. Never raises, whatever an application's handlers of logs do."""
+    with suppress(Exception):
+        log.exception(message, *arguments)
 
 
 class CommitRecord:
@@ -39,6 +57,13 @@ class CommitRecord:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._report(error)
+        except Exception:
+            # An application's exporter must not turn a commit that stands into an error.
+            log_safely("the commit to %s (%s) cannot be reported: %s", self._tables, self._operation, self.outcome)
+
+    def _report(self, error: BaseException | None) -> None:
         seconds = time.perf_counter() - self._started
         if isinstance(error, LakelogTimeoutError) and not self.waited:
             self.waited = seconds

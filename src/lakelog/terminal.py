@@ -9,11 +9,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from lakelog.strict_json import printable, whole_number
+
 if TYPE_CHECKING:
     from lakelog import Commit, Dataset
 
 _WIDTH = 160
 """Of lines that go to no terminal."""
+
+_LONGEST_METRIC = 40
+"""Characters of what a foreign writer gives for a number."""
 
 
 def console() -> Console:
@@ -30,7 +35,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
         numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
         made.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        made.add_row(*[escape(f"{value:,}" if _is_number(value) else str(value)) for value in row])
+        made.add_row(*[escape(f"{value:,}" if _is_number(value) else printable(str(value))) for value in row])
     return made
 
 
@@ -70,8 +75,10 @@ def history(dataset: "Dataset", limit: int | None = None) -> Table:
 
 def _metric(commit: "Commit", name: str) -> Any:
     """What the writer said of its commit; not every writer does."""
-    value = str(commit.extra.get("operationMetrics", {}).get(name, ""))
-    return int(value) if value.isdigit() else value
+    metrics = commit.extra.get("operationMetrics")
+    value = str(metrics.get(name, "")) if isinstance(metrics, dict) else ""
+    count = whole_number(value)
+    return value[:_LONGEST_METRIC] if count is None else count
 
 
 def _is_number(value: Any) -> bool:

@@ -56,6 +56,22 @@ found["changed"] = {kind: ids(changed.where(f"_change_type = '{kind}'")) for kin
 with lakelog.spark.attach(spark, lake):
     found["attached"] = spark.sql("SELECT count(*) AS n FROM events").collect()[0].n
 
+# A file for each row, so that a condition that is read differently than Spark reads it leaves the wrong one.
+for s, t in [("'tab\\tbed'", "b"), (r"r'tab\\tbed'", "a"), ("'a'", "a"), ("'value'", "c")]:
+    lakelog.write_dataset(lake, "texts", spark.sql(f"SELECT {s} AS s, '{t}' AS t").coalesce(1))
+settings = {
+    "spark.sql.parser.escapedStringLiterals": r"s = 'tab\\tbed'",
+    "spark.sql.ansi.doubleQuotedIdentifiers": 's = "t"',
+    "lakelog.variable": "s = '${lakelog.variable}'",
+}
+found["by_setting"] = []
+for name, where in settings.items():
+    before = spark.conf.get(name, "false")
+    spark.conf.set(name, "value" if "variable" in name else "true")
+    read = [lakelog.read_dataset(lake, "texts", where=each, spark=spark) for each in (where, None)]
+    found["by_setting"].append([sorted(map(list, frame.where(where).collect())) for frame in read])
+    spark.conf.set(name, before)
+
 options = {"catalog": url, "root": root}
 rows(200, 202).write.format("lakelog").options(**options).mode("append").save("events")
 found["door"] = ids(spark.read.format("lakelog").options(**options).load("events"))
@@ -78,6 +94,10 @@ found["refused"] = [
     refused(lambda: lakelog.spark.read_stream(lake, "events", checkpoint=checkpoint, spark=spark)),
     refused(lambda: lakelog.spark.write_stream(stream, lake, "copy", checkpoint=checkpoint)),
     refused(lambda: ruled.add_constraint("other", "id > 0", spark=spark)),
+]
+found["unsteady"] = [
+    refused(lambda: lakelog.write_dataset(lake, "events", rows(9), "overwrite", replace_where="rand() < 0.5")),
+    refused(lambda: lake.dataset("events").delete("rand() < 0.5", spark=spark)),
 ]
 lake.close()
 spark.stop()
@@ -112,6 +132,12 @@ def test_conditions_are_understood(found: dict[str, Any]) -> None:
     assert (found["pruned"], found["count"]) == ([11, 14, 17], 3)
 
 
+def test_a_setting_that_changes_what_a_text_means_hides_no_row(found: dict[str, Any]) -> None:
+    """Spark's own filter over all rows is the oracle."""
+    pruned, expected = zip(*found["by_setting"], strict=True)
+    assert pruned == expected == ([[r"tab\tbed", "a"]], [["a", "a"]], [["value", "c"]])
+
+
 def test_the_change_feed_is_read(found: dict[str, Any]) -> None:
     assert found["changed"] == {"insert": [100], "delete": [1, 4, 7, 10, 13, 16, 19]}
 
@@ -123,6 +149,10 @@ def test_sparks_own_door_is_open(found: dict[str, Any]) -> None:
 def test_rules_are_enforced(found: dict[str, Any]) -> None:
     assert found["ruled"] == [[4, 8]]
     assert "the constraint 'small': 2 rows for which id < 5 is not true, one of them with id = " in found["broken"]
+
+
+def test_conditions_that_choose_other_rows_each_time_are_refused(found: dict[str, Any]) -> None:
+    assert all("gives another answer each time it is asked" in (each or "") for each in found["unsteady"])
 
 
 def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:

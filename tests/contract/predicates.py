@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from hypothesis import strategies as st
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup
 from lakelog.actions import AddFile
+from lakelog.log.scan import Scan
+from lakelog.log.snapshot import Snapshot
 from tests.contract.samples import commit
 
 LONG = "the same thirty-two characters.." * 3
@@ -166,59 +170,57 @@ class File:
     group_stats: list[str | None]
 
 
-@st.composite
-def files(draw: st.DrawFn) -> list[File]:
-    return [draw(_file()) for _ in range(draw(st.integers(1, 5)))]
+def files() -> st.SearchStrategy[list[File]]:
+    return st.randoms(use_true_random=False).map(some_files)
 
 
-@st.composite
-def _file(draw: st.DrawFn) -> File:
-    values = {name: draw(st.none() | st.sampled_from(column.pool)) for name, column in PARTITIONS.items()}
+def some_files(random: Random) -> list[File]:
+    return [_file(random) for _ in range(random.randint(1, 5))]
+
+
+def _file(random: Random) -> File:
+    values = {name: random.choice([None, *column.pool]) for name, column in PARTITIONS.items()}
     # Few values of each column, so that its bounds leave something out.
     pools = {
-        name: draw(st.lists(st.none() | st.sampled_from(column.pool), min_size=1, max_size=3))
+        name: [random.choice([None, *column.pool]) for _ in range(random.randint(1, 3))]
         for name, column in COLUMNS.items()
     }
     groups = [
-        [
-            {name: draw(st.sampled_from(pool)) for name, pool in pools.items()} | values
-            for _ in range(draw(st.integers(1, 3)))
-        ]
-        for _ in range(draw(st.integers(1, 2)))
+        [{name: random.choice(pool) for name, pool in pools.items()} | values for _ in range(random.randint(1, 3))]
+        for _ in range(random.randint(1, 2))
     ]
     return File(
         groups,
         {name: None if value is None else PARTITIONS[name].partition(value) for name, value in values.items()},
-        draw(statistics([row for group in groups for row in group])),
-        [draw(statistics(group)) for group in groups],
+        _statistics(random, [row for group in groups for row in group]),
+        [_statistics(random, group) for group in groups],
     )
 
 
-@st.composite
-def statistics(draw: st.DrawFn, rows: Sequence[Row]) -> str | None:
+def _statistics(random: Random, rows: Sequence[Row]) -> str | None:
     """What a writer says of rows. It may leave out anything, and cuts what it cuts."""
-    if draw(st.integers(0, 7)) == 0:
+    if random.randint(0, 7) == 0:
         return None
     lows: dict[str, str] = {}
     highs: dict[str, str] = {}
     nulls: dict[str, str] = {}
     for name, column in COLUMNS.items():
-        if draw(st.integers(0, 5)) == 0:
+        if random.randint(0, 5) == 0:
             continue
         known = [row[name] for row in rows if row[name] is not None]
         # NaN is left out of the bounds, as Parquet asks for.
         ordered = sorted(value for value in known if not (isinstance(value, float) and math.isnan(value)))
         low = column.minimum(ordered[0]) if ordered else None
         high = column.maximum(ordered[-1]) if ordered else None
-        if low is not None and draw(st.integers(0, 9)):
+        if low is not None and random.randint(0, 9):
             lows[name] = low
-        if high is not None and draw(st.integers(0, 9)):
+        if high is not None and random.randint(0, 9):
             highs[name] = high
-        if draw(st.integers(0, 9)):
+        if random.randint(0, 9):
             nulls[name] = str(len(rows) - len(known))
     parts = {"minValues": _object(lows), "maxValues": _object(highs), "nullCount": _object(nulls)}
-    kept = {name: text for name, text in parts.items() if draw(st.integers(0, 9))}
-    return _object(({"numRecords": str(len(rows))} if draw(st.integers(0, 9)) else {}) | kept)
+    kept = {name: text for name, text in parts.items() if random.randint(0, 9)}
+    return _object(({"numRecords": str(len(rows))} if random.randint(0, 9) else {}) | kept)
 
 
 def _object(members: dict[str, str]) -> str:
@@ -226,49 +228,86 @@ def _object(members: dict[str, str]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members.items()) + "}"
 
 
-@st.composite
-def _leaf(draw: st.DrawFn) -> str:
-    name = draw(st.sampled_from(sorted(ALL)))
+def conditions() -> st.SearchStrategy[str]:
+    return st.randoms(use_true_random=False).map(some_condition)
+
+
+def some_condition(random: Random, depth: int = 3) -> str:
+    """A condition that Spark and DuckDB read in the same way."""
+    kind = random.choice(["leaf", "leaf", "both", "not"]) if depth else "leaf"
+    if kind == "leaf":
+        return _leaf(random)
+    one = some_condition(random, depth - 1)
+    if kind == "not":
+        return f"(NOT {one})"
+    return f"({one} {random.choice(['AND', 'OR'])} {some_condition(random, depth - 1)})"
+
+
+def _leaf(random: Random) -> str:
+    name = random.choice(sorted(ALL))
     column = ALL[name]
 
     def value() -> str:
-        found = draw(st.sampled_from(column.pool))
-        if draw(st.booleans()) and isinstance(found, date | datetime):
+        found = random.choice(column.pool)
+        if random.choice([False, True]) and isinstance(found, date | datetime):
             found += timedelta(days=1 if found.year < 9999 else -1)
         return column.sql(found)
 
-    kind = draw(st.sampled_from(["compare", "compare", "mirrored", "in", "between", "null", "own"]))
-    operator = draw(st.sampled_from(["=", "!=", "<>", "<", "<=", ">", ">="]))
-    negation = draw(st.sampled_from(["", "NOT "]))
+    kind = random.choice(["compare", "compare", "mirrored", "in", "between", "null", "own"])
+    operator = random.choice(["=", "!=", "<>", "<", "<=", ">", ">="])
+    negation = random.choice(["", "NOT "])
     if kind == "compare":
         return f"{name} {operator} {value()}"
     if kind == "mirrored":
         return f"{value()} {operator} {name}"
     if kind == "in":
-        values = [value() for _ in range(draw(st.integers(1, 4)))]
-        values += ["NULL"] if draw(st.integers(0, 5)) == 0 else []
+        values = [value() for _ in range(random.randint(1, 4))]
+        values += ["NULL"] if random.randint(0, 5) == 0 else []
         return f"{name} {negation}IN ({', '.join(values)})"
     if kind == "between":
         return f"{name} {negation}BETWEEN {value()} AND {value()}"
     if kind == "own" and pa.types.is_boolean(column.type):
-        return draw(st.sampled_from([name, f"NOT {name}", f"{name} IS TRUE", f"{name} IS NOT FALSE"]))
+        return random.choice([name, f"NOT {name}", f"{name} IS TRUE", f"{name} IS NOT FALSE"])
     if kind == "own" and pa.types.is_string(column.type):
-        text = draw(st.sampled_from(column.pool))
-        prefix = text[: draw(st.integers(0, len(text)))]
-        return f"{name} {negation}LIKE {quoted(prefix + draw(st.sampled_from(['%', '', '%a', '_'])))}"
+        text = random.choice(column.pool)
+        prefix = text[: random.randint(0, len(text))]
+        return f"{name} {negation}LIKE {quoted(prefix + random.choice(['%', '', '%a', '_']))}"
     return f"{name} IS {negation}NULL"
 
 
-def conditions() -> st.SearchStrategy[str]:
-    """Conditions that Spark and DuckDB read in the same way."""
-    return st.recursive(
-        _leaf(),
-        lambda inner: st.one_of(
-            st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda parts: f"({' '.join(parts)})"),
-            inner.map(lambda condition: f"(NOT {condition})"),
-        ),
-        max_leaves=4,
+def load_rows(engine: Any, files: Sequence[File]) -> None:
+    """Gives DuckDB all rows, each with its file and row group."""
+    rows = pa.table(
+        {
+            "file": [n for n, file in enumerate(files) for group in file.groups for _ in group],
+            "row_group": [n for file in files for n, group in enumerate(file.groups) for _ in group],
+            **{
+                name: pa.array(
+                    [row[name] for file in files for group in file.groups for row in group], column.comparable
+                )
+                for name, column in ALL.items()
+            },
+        }
     )
+    engine.register("arrow_rows", rows)
+    engine.execute("CREATE OR REPLACE TABLE rows AS FROM arrow_rows")
+
+
+def check_condition(engine: Any, snapshot: Snapshot, condition: str) -> None:
+    """Asserts that no file and no row group is left out in which DuckDB finds a row."""
+    asked = condition.replace("TIMESTAMP_NTZ", "TIMESTAMP")
+    matching = set(engine.execute(f"SELECT DISTINCT file, row_group FROM rows WHERE {asked}").fetchall())
+    kept = snapshot.files(condition, columns=["ordinal", "path"])
+    ordinals = dict(zip(kept.column("path").to_pylist(), kept.column("ordinal").to_pylist(), strict=True))
+    assert {f"{snapshot.version}/{file}.parquet" for file, _ in matching} <= ordinals.keys(), condition
+    groups = snapshot.row_groups(condition, columns=["ordinal", "row_group"]).to_pylist()
+    assert matching <= {(group["ordinal"], group["row_group"]) for group in groups}, condition
+    assert {group["ordinal"] for group in groups} <= set(ordinals.values()), condition
+    # What bounds decide about whole files is right, too.
+    decided, undecided = Scan.of("events", snapshot, condition).counted()
+    open_files = [int(Path(path).stem) for path in undecided.column("path").to_pylist()]
+    counts = dict(engine.execute(f"SELECT file, count(*) FROM rows WHERE {asked} GROUP BY file").fetchall())
+    assert decided + sum(counts.get(file, 0) for file in open_files) == sum(counts.values()), condition
 
 
 def replace_files(lake: Lake, dataset: Dataset, files: list[File], *, in_bulk: bool) -> None:

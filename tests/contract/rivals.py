@@ -103,16 +103,10 @@ def move(lake: Lake, moved: int, source: str = "events", target: str = "archive"
     with ExitStack() as stack:
         for own in directories:
             stack.push(own)
-        for own in directories:
-            own.sending()
         changes = [
             prepared_from(each.contents, each.base_version, each.reads) for each in (leaves, arrives) if each.contents
         ]
-        version = commit_with_retries(lake.committer, changes, retries=_RETRIES)[0].version
-    with step():
-        for own in directories:
-            own.end()
-    return version
+        return commit_with_retries(lake.committer, changes, retries=_RETRIES)[0].version
 
 
 def vacuum(lake: Lake) -> None:
@@ -220,7 +214,7 @@ def _change(
     with OwnDirectory(dataset.committer, dataset.location) as own:
         if written := list(ids):
             found = _written(dataset, snapshot, own, written, data_change)
-            contents = replace(contents, adds=found.adds, row_groups=found.row_groups)
+            contents = replace(contents, adds=found.adds, row_groups=found.row_groups, leases=own.leases)
         if removed is not None:
             flags = pa.repeat(data_change, removed.num_rows)
             contents = replace(contents, removes=removed.select(_REMOVED).append_column("data_change", flags))

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+import lakelog.log.commit
 from lakelog import AddFiles, CommitResult, Dataset, Lake, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, DeletionVector
 
@@ -60,3 +62,11 @@ def paths(files: Any) -> list[str]:
 
 def messages(violations: Sequence[Any]) -> str:
     return "\n".join(map(str, violations))
+
+
+def set_clock(patched: pytest.MonkeyPatch, lake: Lake, milliseconds: int) -> None:
+    """Sets the time of the commits that follow: this machine's, and on PostgreSQL what it answers on the long way."""
+    patched.setattr(lakelog.log.commit, "now_ms", lambda: milliseconds)
+    catalog = lake.committer.catalog
+    if catalog.dialect == "postgres":
+        patched.setitem(catalog.queries._ready, "clock", f"SELECT CAST({milliseconds} AS bigint)")

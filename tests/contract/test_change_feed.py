@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakelog import Dataset, Lake, ValidationError
@@ -121,3 +122,25 @@ def test_a_partition_value_that_is_not_the_tables_is_refused(lake: Lake) -> None
     commit(lake, dataset, CdcFile(path="_change_data/c", size=1))
     with pytest.raises(ValidationError, match="not partitioned by"):
         feed(lake, dataset).files(0, 1)
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_Commit_Version", "_commit_timestamp"])
+def test_no_column_has_the_name_of_one_of_the_feed(lake: Lake, name: str) -> None:
+    schema = pa.schema([("id", pa.int64()), (name, pa.string()), ("s", pa.struct([("_change_type", pa.string())]))])
+    dataset = lake.create_dataset("events", schema)
+    message = f"{name}.*has the name of a column of the change feed: copy it"
+    with pytest.raises(ValidationError, match=message):
+        dataset.set_properties({"delta.enableChangeDataFeed": "true"})
+    dataset.rename_column(name, "kind")
+    with pytest.raises(ValidationError, match=f"kind: this column of the table, which files call {name}, has the name"):
+        dataset.set_properties({"delta.enableChangeDataFeed": "true"})
+    dataset.drop_column("kind")
+    dataset.set_properties({"delta.enableChangeDataFeed": "true"})
+    before = dataset.version
+    with pytest.raises(ValidationError, match=message):
+        dataset.add_column(name, pa.string())
+    with pytest.raises(ValidationError, match=message):
+        dataset.rename_column("id", name)
+    with pytest.raises(ValidationError, match=message):
+        lake.create_dataset("others", schema, properties=KEPT)
+    assert (dataset.version, [each.name for each in lake.datasets()]) == (before, ["events"])

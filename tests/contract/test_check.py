@@ -1,5 +1,6 @@
 """The check of a dataset: it finds what is broken, says which versions that concerns, and mends only what is safe."""
 
+import os
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelog import Dataset, Lake, RowGroup, ValidationError
+from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError
 from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
 from lakelog.log.deletion_vectors import VectorFile
 from lakelog.upkeep.check_catalog import catalog_findings
@@ -320,3 +321,17 @@ def test_options_that_cannot_be_meant_are_refused(lake: Lake, asked: dict[str, A
     rewritten(lake)
     with pytest.raises(ValidationError):
         lake.check("events", **asked)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(lake: Lake, tmp_path: Path) -> None:
+    events = lake.create_dataset("events", SCHEMA, mirror=False)
+    pipe = Path(events.location) / "pipe.parquet"
+    pipe.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(pipe)
+    commit(lake, events, AddFile(path="pipe.parquet", size=0, modification_time=0))
+    (found,) = lake.check("events").findings
+    assert "it is no file" in found.message
+    with pytest.raises(LakelogError, match="no file, but a pipe"):
+        lake.clone(events, "copy", shallow=False)
+    with pytest.raises(LakelogError, match="no file, but a pipe"):
+        lake.register_parquet(pipe.parent, "again", location=str(tmp_path))

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import lakelog.log.commit
 from lakelog import Dataset, Lake, RowGroup, SqlTxnLogWriter
 from lakelog.actions import (
     AddFile,
@@ -23,7 +22,7 @@ from lakelog.actions import (
     from_json,
 )
 from lakelog.schema import to_delta_json
-from tests.contract.samples import OTHER_VECTOR, SCHEMA, VECTOR, add, commit, paths, stats, table
+from tests.contract.samples import OTHER_VECTOR, SCHEMA, VECTOR, add, commit, paths, set_clock, stats, table
 from tests.fixtures.lakes import rows
 from tests.invariants import check_invariants
 
@@ -424,7 +423,7 @@ def test_commit_times_strictly_increase_even_if_the_clock_goes_back(
 ) -> None:
     start = commit(lake, events).committed_at
     for clock in (start + 1000, start + 1000, start - 5_000_000, 0):
-        monkeypatch.setattr(lakelog.log.commit, "now_ms", lambda clock=clock: clock)
+        set_clock(monkeypatch, lake, clock)
         commit(lake, events)
     times = [row["committed_at"] for row in rows(lake, "dl_table_versions", table_id=events.id)]
     assert times[1:] == [start, start + 1000, start + 1001, start + 1002, start + 1003]

@@ -13,6 +13,7 @@ from lakelog import Lake, ValidationError
 from lakelog.actions import AddFile
 from lakelog.catalog.base import Parameters, Row, Session
 from lakelog.log.conflicts import Reads, find_conflict
+from lakelog.log.partition_values import files_in
 from tests.contract.lost_races import FIRST, SECOND, Setting, file, removes
 from tests.contract.samples import add, commit, paths, stats, table
 
@@ -148,6 +149,65 @@ def test_partition_values_are_compared_as_values(
     for base in (0, 1):
         found = find_conflict(lake.committer, dataset.id, base, base + 1, Reads(partitions=({"text": "z"}, read)))
         assert (found is not None) == conflicting
+
+
+EDGES = [
+    (pa.int64(), "1729000000000000002", "1729000000000000001"),
+    (pa.int64(), "9007199254740993", "9007199254740992"),
+    (pa.decimal128(38, 0), "12345678901234567890123456789012345678", "12345678901234567890123456789012345677"),
+    (pa.decimal128(38, 10), "1234567890123456789012345678.0000000001", "1234567890123456789012345678.0000000002"),
+    (pa.timestamp("us", "UTC"), "1600-01-01T00:00:00.000001Z", "1600-01-01T00:00:00.000002Z"),
+    (pa.timestamp("us"), "9999-12-31 23:59:59.999999", "9999-12-31 23:59:59.999998"),
+    (pa.float64(), "0.30000000000000004", "0.3"),
+    (pa.float64(), "NaN", "1.5"),
+    (pa.float32(), "16777216", "16777218"),
+    (pa.date32(), "1500-02-28", "1500-03-01"),
+    (pa.string(), "x" * 1000 + "a", "x" * 1000 + "b"),
+    (pa.string(), "e\u0301", "\u00e9"),
+]
+"""Values of a type that rounding would make the same."""
+
+
+def test_neighbouring_partition_values_are_not_the_same(lake: Lake, other_lake: Lake) -> None:
+    names = [f"p{number}" for number in range(len(EDGES))]
+    kinds, ones, others = zip(*EDGES, strict=True)
+    schema = pa.schema([("id", pa.int64()), *zip(names, kinds, strict=True)])
+    dataset = table(lake, schema=schema, partition_by=names)
+    read = dict(zip(names, ones, strict=True))
+    neighbours = [{**read, name: other} for name, other in zip(names, others, strict=True)]
+    commit(
+        other_lake,
+        dataset,
+        *(add(each, partition_values=values) for each, values in zip(names, neighbours, strict=True)),
+    )
+    commit(other_lake, dataset, add("same", partition_values=read))
+    snapshot = dataset.snapshot()
+    for unsure in (False, True):
+        found = files_in(snapshot.files(), [read], snapshot.state.metadata, unsure=unsure)
+        assert found.column("path").to_pylist() == ["same"]
+    for base, conflicting in ((0, False), (1, True)):
+        found = find_conflict(lake.committer, dataset.id, base, base + 1, Reads(partitions=(read,)))
+        assert (found is not None) == conflicting
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        (pa.decimal128(8, 2), "1.005", "1.01"),
+        (pa.timestamp("us"), "2026-01-01T12:00:00+02:00", "2026-01-01 12:00:00"),
+        (pa.timestamp("us", "UTC"), "2026-01-01T12:00:00.0000009", "2026-01-01T12:00:00Z"),
+    ],
+)
+def test_a_file_of_a_value_that_cannot_be_told_is_kept_and_conflicts(
+    lake: Lake, other_lake: Lake, kind: pa.DataType, written: str, read: str
+) -> None:
+    dataset = table(lake, schema=pa.schema([("id", pa.int64()), ("p", kind)]), partition_by=["p"])
+    commit(other_lake, dataset, add("w", partition_values={"p": written}))
+    snapshot = dataset.snapshot()
+    for overwritten, removed in ((read, []), (written, ["w"])):
+        found = files_in(snapshot.files(), [{"p": overwritten}], snapshot.state.metadata)
+        assert found.column("path").to_pylist() == removed
+        assert find_conflict(lake.committer, dataset.id, 0, 1, Reads(partitions=({"p": overwritten},))) is not None
 
 
 @pytest.mark.parametrize("null", [None, ""])

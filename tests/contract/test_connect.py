@@ -48,6 +48,9 @@ UNREACHABLE = "postgresql://app@127.0.0.1:1/lake"
         "sqlite:////",
         "sqlite://host/catalog.db",
         "sqlite:///catalog.db?mode=ro",
+        "sqlite:///:memory:",
+        "duckdb:///:memory:",
+        "duckdb:///:memory:shared",
         "duckdb:///catalog.db#part",
         "mysql://host/lake",
         "SQLITE:///catalog.db",
@@ -81,14 +84,47 @@ def test_a_url_of_another_form_is_refused_with_an_example(
         {"schema": ""},
         {"schema": "s" * 64},
         {"schema": "s\0"},
+        {"mirror": "often"},
     ],
     ids=repr,
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(options: dict[str, Any], tmp_path: Path) -> None:
     (name,) = options
     with pytest.raises(ConfigurationError, match=name):
-        lakelog.connect(f"sqlite:///{tmp_path / 'catalog.db'}", **options)
+        lakelog.connect(f"sqlite:///{tmp_path / 'new' / 'catalog.db'}", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_connect_leaves_no_directory(connect: Connect, place: Place, backend: str, tmp_path: Path) -> None:
+    lake = connect()
+    _pretend(lake, install.FORMAT + 1)
+    lake.close()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for root in (tmp_path / "new" / "root", kept / "root"):
+        with pytest.raises(CatalogVersionError):
+            lakelog.connect(place.url, root, schema=place.schema)
+        with pytest.raises(ConfigurationError):
+            lakelog.connect(f"duckdb:///{tmp_path}/new/catalog/catalog.db", root, create=False)
+    with pytest.raises(ConfigurationError):
+        lakelog.connect(UNREACHABLE, tmp_path / "new" / "root", timeout=1)
+    assert not (tmp_path / "new").exists()
+    assert list(kept.iterdir()) == []
+
+
+@files_only
+def test_a_failed_connect_keeps_what_others_have_put_there(backend: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    with pytest.raises(ConfigurationError):
+        lakelog.connect(f"{backend}:///{tmp_path}/new/catalog.db", root=file / "root")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    with lakelog.connect(f"{backend}:///{tmp_path}/new/catalog.db"):
+        pass
+    with pytest.raises(ConfigurationError):
+        lakelog.connect(f"{backend}:///{file}/catalog.db", root=tmp_path / "new" / "root")
+    assert (tmp_path / "new" / "catalog.db").is_file()
+    assert not (tmp_path / "new" / "root").exists()
 
 
 @files_only

@@ -11,6 +11,7 @@ import pytest
 
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DomainMetadata, Protocol, RemoveFile, Txn
+from lakelog.log.change_feed import ChangeFeed
 from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
 from lakelog.log.retry import Prepared, commit_with_retries
@@ -234,3 +235,37 @@ def test_a_table_made_of_files_remembers_that_it_was(lake: Lake, tmp_path: Path)
     settle()
     assert raw.vacuum(0, force=True).files == 0
     assert (tmp_path / "raw" / "2025.parquet").exists()
+
+
+def test_a_snapshot_of_a_version_that_expires_meanwhile_is_refused(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a reader has seen that the version is there, it expires elsewhere."""
+    events = lake.create_dataset("events", pa.schema([("id", pa.int64())]), mirror=False)
+    for number in range(3):
+        events.set_properties({"a.b": str(number)})
+    lake.committer.states.forget(events.id)
+    look = Dataset._check
+
+    def look_and_wait(self: Dataset, session: Any, version: int, head: Any) -> None:
+        look(self, session, version, head)
+        other_lake.dataset("events").expire_versions(keep_last=1)
+
+    monkeypatch.setattr(Dataset, "_check", look_and_wait)
+    with pytest.raises(VersionNotFoundError, match="version 1 of dataset 'events' has expired"):
+        events.snapshot(1)
+    assert events.first_version == 3
+
+
+def test_a_change_feed_of_versions_that_expired_meanwhile_is_refused(lake: Lake, other_lake: Lake) -> None:
+    events = lake.create_dataset(
+        "events", pa.schema([("id", pa.int64())]), mirror=False, properties={"delta.enableChangeDataFeed": "true"}
+    )
+    for number in range(4):
+        write(lake, events, pa.table({"id": [number]}))
+    feed = ChangeFeed(lake.committer, events, events.snapshot())
+    assert feed.files(1, 4).num_rows == 4
+    other_lake.dataset("events").expire_versions(keep_last=2)
+    for read in (lambda: feed.files(1, 4), lambda: feed.files(1, 1)):
+        with pytest.raises(VersionNotFoundError, match=r"versions 1 to . of dataset 'events' are no longer all there"):
+            read()

@@ -1,16 +1,23 @@
 """Catalogs of every format that there was: the steps from each lead to today's schema, and keep what is there."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import lakelog
-from lakelog import CatalogVersionError, Lake
+from lakelog import CatalogVersionError, DatabaseError, Lake, SqlTxnLogWriter
+from lakelog.actions import Action, Txn
 from lakelog.catalog import install
+from lakelog.catalog.base import FORMAT
+from lakelog.log.draft import Description, Draft
+from lakelog.mirror.hidden import HiddenTable
 from tests.contract.samples import SCHEMA, add, commit, paths, table
-from tests.fixtures.lakes import Place, catalog_rows, execute, qualified, rows
+from tests.fixtures.lakes import Place, catalog_rows, execute, forget_keys, qualified, rows
 from tests.invariants import check_invariants
 
 Connect = Callable[..., Lake]
@@ -72,6 +79,91 @@ def test_what_an_old_catalog_holds_is_there_after_the_upgrade(connect: Connect) 
     assert rows(upgraded, "dl_writes") == []
 
 
+def test_a_process_from_before_an_upgrade_commits_nothing(connect: Connect, place: Place) -> None:
+    lake = connect()
+    events, other = table(lake), table(lake, "other")
+    commit(lake, events, add())
+    newer = f"INSERT INTO {qualified(lake, 'lakelog_migrations')} (version, applied_at) VALUES ({FORMAT + 1}, 0)"
+    execute(lake, newer)
+    before = catalog_rows(lake)
+    drafts = [
+        Draft(each.id, each.version, [add("b.parquet")], Description(operation_parameters={}, extra={}))
+        for each in (events, other)
+    ]
+    for write in (
+        lambda: commit(lake, events, add("b.parquet")),
+        lambda: commit(lake, events, add("b.parquet"), Txn(app_id="etl", version=1)),
+        lambda: SqlTxnLogWriter(lake).append(events.id, [add("b.parquet")]),
+        lambda: lake.committer.commit(drafts),
+        lambda: table(lake, "new"),
+        lambda: lake.rename_dataset("events", "new"),
+        lambda: lake.drop_dataset("events"),
+        lambda: HiddenTable(lake, "new", str(place.root / "new")).begin(0, 1, "id"),
+        lambda: events.vacuum(0, force=True),
+    ):
+        with pytest.raises(CatalogVersionError, match=f"format {FORMAT + 1}, newer than format {FORMAT} .*: upgrade"):
+            write()
+    assert catalog_rows(lake) == before
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_a_process_that_knows_no_keys_of_names_makes_no_dataset(connect: Connect) -> None:
+    """One of format 3, that was there before the upgrade: what it makes could not be found."""
+    _make_old(connect, 3)
+    lake = connect(upgrade=True)
+    columns = "(name, location, created_at) VALUES ('old', '/old', 0)"
+    with pytest.raises(DatabaseError, match=r"name_key|constraint"):
+        execute(lake, f"INSERT INTO {qualified(lake, 'dl_tables')} {columns}")
+    assert lake.datasets() == []
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("more", [[], [Txn(app_id="etl", version=1)]], ids=["at once", "long"])
+def test_a_commit_that_waits_for_an_upgrade_is_refused(connect: Connect, place: Place, more: list[Action]) -> None:
+    lake = connect()
+    events = table(lake)
+    commit(lake, events, add())
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(place.url) as upgrade, psycopg.connect(place.url) as watch:
+        watch.autocommit = True
+        upgrade.execute(f"LOCK TABLE {qualified(lake, 'dl_tables')} IN ACCESS EXCLUSIVE MODE")
+        waiting = thread.submit(commit, lake, events, add("b.parquet"), *more, version=2)
+        _wait_for_a_lock(watch)
+        upgrade.execute(
+            f"INSERT INTO {qualified(lake, 'lakelog_migrations')} (version, applied_at) VALUES ({FORMAT + 1}, 0)"
+        )
+        upgrade.commit()
+        with pytest.raises(CatalogVersionError, match="newer"):
+            waiting.result(30)
+    assert events.version == 1
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_an_upgrade_waits_for_the_commits_that_are_under_way(connect: Connect, place: Place) -> None:
+    lake = connect()
+    events = table(lake)
+    _take_back(lake)
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(place.url) as watch:
+        watch.autocommit = True
+        with psycopg.connect(place.url) as writer:
+            writer.execute(f"UPDATE {qualified(lake, 'dl_tables')} SET current_version = 0")
+            upgrading = thread.submit(connect, upgrade=True)
+            # Before its first step, of which some would not wait.
+            assert _wait_for_a_lock(watch).startswith("LOCK TABLE dl_tables")
+        assert upgrading.result(30).dataset("events").version == events.version
+
+
+def _wait_for_a_lock(connection: psycopg.Connection[Any]) -> str:
+    """The statement that waits for a lock of ``dl_tables``."""
+    deadline = time.monotonic() + 30
+    waiting = (
+        "SELECT a.query FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+        "WHERE NOT l.granted AND l.relation::regclass::text LIKE '%dl_tables'"
+    )
+    while not (found := connection.execute(waiting).fetchall()):
+        assert time.monotonic() < deadline, "nobody waits"
+    return str(found[0][0])
+
+
 def _elsewhere(place: Place, tmp_path: Path) -> Lake:
     if place.backend == "postgres":
         return lakelog.connect(place.url, tmp_path / "other", schema=f"{place.schema}_new")
@@ -83,11 +175,17 @@ def _structure(lake: Lake, backend: str) -> list[Any]:
     statement = STRUCTURE[backend].replace("$schema", f"'{schema}'")
     with lake.committer.catalog.session() as session:
         found = session.fetch(statement, {})
-    return [tuple(str(value).replace(schema, "schema") if schema else value for value in row) for row in found]
+    return [tuple(_normal(str(value).replace(schema, "schema") if schema else value) for value in row) for row in found]
+
+
+def _normal(value: Any) -> Any:
+    """SQLite keeps a table's statement as it was written, and adds columns in the same line."""
+    return " ".join(value.split()).replace(" )", ")").replace(" ,", ",") if isinstance(value, str) else value
 
 
 def _take_back(lake: Lake) -> None:
     """To format 1, which has the same rows in fewer tables."""
+    forget_keys(lake)
     later = ("dl_writes", "dl_retention", "dl_void_commits")
     execute(
         lake,

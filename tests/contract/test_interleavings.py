@@ -18,6 +18,7 @@ from lakelog import (
     ValidationError,
     VersionNotFoundError,
 )
+from lakelog.upkeep import writes
 from tests.contract import rivals
 from tests.contract.interleaving import Actor, explore
 from tests.contract.rivals import BEFORE, HEAD, OLD, OPERATIONS, START, Operation, Rows, rows_of
@@ -151,6 +152,27 @@ def test_two_operations_at_once_do_what_one_after_the_other_does(
 
 
 on_each_database = pytest.mark.parametrize("scene", BACKENDS, indirect=True)
+
+
+class RaceWithAWrongClock(Race):
+    """One of the two takes leases for expired that have just begun."""
+
+    def check(self, actors: Sequence[Actor]) -> None:
+        # Files of a write that was refused are left to a vacuum.
+        rivals.vacuum(anew(self._scene.lake))
+        super().check(actors)
+
+
+@on_each_database
+def test_a_vacuum_whose_clock_is_ahead_deletes_no_file_that_is_committed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_by_step(monkeypatch)
+    monkeypatch.setattr(writes, "LEASE", WEEKS / 2)
+    by_name = {operation.name: operation for operation in OPERATIONS}
+    race = RaceWithAWrongClock(scene, [by_name["append"], by_name["vacuum"]], small_steps=False)
+    explore(race.start, race.check, LIMIT)
+    assert race.refusals == [{LakelogError}, set()]
 
 
 @on_each_database

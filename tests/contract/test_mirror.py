@@ -31,10 +31,13 @@ def events(lake: Lake) -> Dataset:
     return table(lake)
 
 
+DAYS = ("2026-01-01", "2026-01-31")
+
+
 class TestContent:
     def test_a_commit_is_a_file_with_its_actions(self, lake: Lake, events: Dataset) -> None:
         given = [
-            add("a.parquet", stats=stats(3, id=(1, 9)), tags={"x": "y"}),
+            add("a.parquet", stats=stats(3, id=(1, 9), day=DAYS, name=("a", "b")), tags={"x": "y"}),
             Txn(app_id="b", version=2, last_updated=5),
             Txn(app_id="a", version=1),
             DomainMetadata(domain="d.x", configuration="{}"),
@@ -59,7 +62,8 @@ class TestContent:
     def test_a_large_commit_is_the_same_file_as_if_it_were_small(
         self, lake: Lake, events: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        files = [add(f"{number}.parquet", stats=stats(1, id=(number, number))) for number in range(300)]
+        texts = [stats(1, id=(number, number), day=DAYS, name=("a", "b")) for number in range(300)]
+        files = [add(f"{number}.parquet", stats=text) for number, text in enumerate(texts)]
         commit(lake, events, *files)
         assert actions(events, 1)[1:] == files
         check_invariants(lake)

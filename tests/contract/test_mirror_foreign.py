@@ -111,18 +111,18 @@ class TestForeign:
         commit(lake, events, add())
         commit(lake, events, add("b.parquet"))
         theirs = other_lake.dataset("events")
-        real = lakelog.mirror.storage.LocalStore.files
+        real = lakelog.mirror.storage.LocalStore.names
         calls: list[int] = []
 
-        def interrupted(store: Any, start: str = "") -> Any:
-            found = real(store, start)
+        def interrupted(store: Any) -> Any:
+            found = real(store)
             calls.append(1)
             if len(calls) == 1:
                 # They come while our list is made and nothing is moved yet.
                 theirs.mirror(set_aside=True)
             return found
 
-        monkeypatch.setattr(lakelog.mirror.storage.LocalStore, "files", interrupted)
+        monkeypatch.setattr(lakelog.mirror.storage.LocalStore, "names", interrupted)
         with pytest.raises(lakelog.LakelogError, match=r"another process|set aside"):
             events.mirror(set_aside=True)
         monkeypatch.undo()

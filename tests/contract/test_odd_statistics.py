@@ -1,5 +1,7 @@
 """Odd statistics and partition values: what is valid is committed and lost by no condition, the rest is refused."""
 
+import json
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,3 +145,34 @@ def test_a_version_beyond_64_bits_is_refused(lake: Lake, version: int) -> None:
     with pytest.raises(ValidationError, match="version: expected"):
         SqlTxnLogWriter(lake).commit(events.id, version, [add()])
     assert events.version == 0
+
+
+@one_by_one_and_in_bulk
+@pytest.mark.parametrize("size", [3 << 20, 15 << 20])
+def test_a_file_with_megabytes_of_statistics_is_listed(lake: Lake, adding: Adding, size: int) -> None:
+    """Among others that make it longer than an equal part of the listing."""
+    events = table(lake)
+    few, much = stats(1, id=(1, 1)), stats(1, id=(7, 7), name=("a" * (size // 2), "b" * (size // 2)))
+    adds = [add(f"{number}.parquet", stats=much if number == 5 else few) for number in range(10)]
+    commit(lake, events, *adding(adds))
+    files = events.snapshot().files()
+    assert paths(files) == [f"{number}.parquet" for number in range(10)]
+    assert sorted(map(len, files.column("stats").to_pylist())) == [len(few)] * 9 + [len(much)]
+    assert paths(events.snapshot().files("id = 7")) == ["5.parquet"]
+
+
+LONG = "".join(f"{number:x}é" for number in random.Random(17).sample(range(1 << 20), 520))[:3000]
+"""A name that no compression makes short enough for an index."""
+
+
+@one_by_one_and_in_bulk
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_column_with_a_long_name_is_committed_and_keeps_every_file(lake: Lake, adding: Adding, nested: bool) -> None:
+    inner = pa.field(LONG, pa.int64())
+    events = table(lake, schema=pa.schema([("id", pa.int64()), pa.field("s", pa.struct([inner])) if nested else inner]))
+    bounds = [{"s": {LONG: number}} if nested else {LONG: number} for number in range(3)]
+    texts = [json.dumps({"numRecords": 1, "minValues": each, "maxValues": each}) for each in bounds]
+    commit(lake, events, *adding([add(f"{number}.parquet", stats=text) for number, text in enumerate(texts)]))
+    condition = f"s.`{LONG}` = 1" if nested else f"`{LONG}` = 1"
+    assert "1.parquet" in paths(events.snapshot().files(condition))
+    check_invariants(lake)

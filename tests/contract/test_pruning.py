@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 
 from lakelog import AddFiles, Dataset, Lake, RowGroup
 from lakelog.actions import AddFile
-from lakelog.log.scan import Scan
 from tests.contract import predicates
-from tests.contract.predicates import ALL, File, replace_files
+from tests.contract.predicates import File, check_condition, load_rows, replace_files
 from tests.contract.samples import add, bounded, commit, paths, stats, table
 
 
@@ -53,35 +51,10 @@ def test_a_matching_row_is_never_lost(
 ) -> None:
     """Every file and row group with a row that matches is kept, whatever its statistics say or do not say."""
     replace_files(lake, dataset, files, in_bulk=in_bulk)
-    rows = pa.table(
-        {
-            "file": [n for n, file in enumerate(files) for group in file.groups for _ in group],
-            "row_group": [n for file in files for n, group in enumerate(file.groups) for _ in group],
-            **{
-                name: pa.array(
-                    [row[name] for file in files for group in file.groups for row in group], column.comparable
-                )
-                for name, column in ALL.items()
-            },
-        }
-    )
-    engine.register("arrow_rows", rows)
-    engine.execute("CREATE OR REPLACE TABLE rows AS FROM arrow_rows")
+    load_rows(engine, files)
     snapshot = dataset.snapshot()
     for condition in conditions:
-        asked = condition.replace("TIMESTAMP_NTZ", "TIMESTAMP")
-        matching = set(engine.execute(f"SELECT DISTINCT file, row_group FROM rows WHERE {asked}").fetchall())
-        kept = snapshot.files(condition, columns=["ordinal", "path"])
-        ordinals = dict(zip(kept.column("path").to_pylist(), kept.column("ordinal").to_pylist(), strict=True))
-        assert {f"{dataset.version}/{file}.parquet" for file, _ in matching} <= ordinals.keys(), condition
-        groups = snapshot.row_groups(condition, columns=["ordinal", "row_group"]).to_pylist()
-        assert matching <= {(group["ordinal"], group["row_group"]) for group in groups}, condition
-        assert {group["ordinal"] for group in groups} <= set(ordinals.values()), condition
-        # What bounds decide about whole files is right, too.
-        decided, undecided = Scan.of("events", snapshot, condition).counted()
-        open_files = [int(Path(path).stem) for path in undecided.column("path").to_pylist()]
-        counts = dict(engine.execute(f"SELECT file, count(*) FROM rows WHERE {asked} GROUP BY file").fetchall())
-        assert decided + sum(counts.get(file, 0) for file in open_files) == sum(counts.values()), condition
+        check_condition(engine, snapshot, condition)
 
 
 # Three ranges of values, one value, only nulls; and a file that says nothing, which all conditions keep that can hold.

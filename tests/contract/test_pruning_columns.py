@@ -8,7 +8,8 @@ import pytest
 
 from lakelog import Lake, ValidationError
 from lakelog.actions import Metadata
-from lakelog.schema import to_delta_json
+from lakelog.log import state
+from lakelog.schema import from_delta_json, to_delta_json
 from tests.contract.samples import SCHEMA, add, bounded, commit, paths, stats, table
 
 
@@ -136,3 +137,56 @@ def test_infinite_bounds_find_their_files(lake: Lake) -> None:
     assert paths(snapshot.files("x = -1e30")) == ["large"]
     assert paths(snapshot.files("x = 0")) == ["large"]
     assert paths(snapshot.files("x <= 5e-324")) == ["large", "small"]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The schemas that were parsed out of metadata."""
+    texts: list[str] = []
+
+    def parse(text: str, **options: Any) -> Any:
+        texts.append(text)
+        return from_delta_json(text, **options)
+
+    monkeypatch.setattr(state, "from_delta_json", parse)
+    return texts
+
+
+def test_a_search_does_not_grow_with_changes_of_metadata(lake: Lake, other_lake: Lake, parsed: list[str]) -> None:
+    dataset = table(lake)
+    commit(lake, dataset, add("old", stats=stats(3, id=(1, 9))))
+    for number in range(20):
+        dataset.set_properties({"a.b": str(number)})
+    for number in range(20):
+        dataset.add_column(f"c{number}", pa.int64())
+    commit(lake, dataset, add("new", stats=stats(3, id=(1, 9), c0=(5, 5))))
+    commits = iter(range(10, 20))
+
+    def kept() -> int:
+        parsed.clear()
+        other = other_lake.dataset(dataset.name)
+        commit(other_lake, other, add(f"more-{next(commits)}", stats=stats(3, id=(10, 10))))
+        assert paths(other.snapshot().files("id = 5 AND c0 = 5")) == ["new", "old"]
+        return len(parsed)
+
+    assert kept() == 21, "each schema once, whatever else changed"
+    assert kept() == 0
+    dataset.set_properties({"a.b": "again"})
+    dataset.add_column("last", pa.int64())
+    assert kept() == 2, "what came since"
+    assert paths(other_lake.dataset(dataset.name).snapshot(version=1).files("id = 5")) == ["old"]
+
+
+def test_a_search_sees_all_metadata_of_files_after_an_expiry_elsewhere(lake: Lake, other_lake: Lake) -> None:
+    """The bounds of text are no bounds of the number that the column was before, and is again."""
+    numbers, texts = (to_delta_json(pa.schema([("x", kind)])) for kind in (pa.int64(), pa.string()))
+    dataset = table(lake, schema=pa.schema([("x", pa.int64())]))
+    assert paths(dataset.snapshot().files("x = 5")) == []
+    other = other_lake.dataset(dataset.name)
+    commit(other_lake, other, Metadata(id="x", schema_string=texts))
+    commit(other_lake, other, add("text", stats=bounded("1", "9")))
+    commit(other_lake, other, Metadata(id="x", schema_string=numbers))
+    commit(other_lake, other, add("number", stats=bounded(7, 9)))
+    other.expire_versions(keep_last=1)
+    assert other.first_version == 4
+    assert paths(dataset.snapshot().files("x = 5")) == ["text"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, SqlTxnLogWriter
-from lakelog.catalog.postgres_small import inserts_of
+from lakelog.catalog.postgres_small import statement_of
 from lakelog.catalog.tables import TABLES
 from lakelog.log.pruning.plan import KeyQuery
 from lakelog.log.reading import TO_READ
@@ -84,9 +84,9 @@ class Filled:
         values: dict[str, Any] = {f"v{number}": None for number in range(len(TABLES["dl_add_files"]) - 2)}
         head = {"table_id": 1, "expected": 2, "anywhere": True, "metadata_version": 0, "protocol_version": 0}
         values |= {"commit_id": str(uuid.uuid4()), "created_at": None}
-        inserts = inserts_of((("dl_add_files", False),))
-        queries = self.lake.committer.catalog.queries
-        return queries.fill("commit_at_once", inserts=inserts), {**head, **values, "paths": [FILE, "never"]}
+        values |= {"paths": [FILE, "never"], "leases": [FILE, "never"], "format": 0}
+        statement = statement_of(self.lake.committer.catalog.queries, (("dl_add_files", False),), has_leases=True)
+        return statement, {**head, **values}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without_statistics", "analyzed"])

@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
 
 import lakelog
 from lakelog import (
+    ConfigurationError,
     DatabaseError,
     Dataset,
     Lake,
@@ -91,6 +92,22 @@ def test_who_must_not_write_is_told_so(own_database: Place) -> None:
             administer(own_database, f"DROP OWNED BY {reader}", f"DROP ROLE {reader}")
 
 
+def test_a_server_without_room_is_not_taken_for_a_wrong_password(own_database: Place) -> None:
+    crowded = f"crowded_{uuid.uuid4().hex[:12]}"
+    administer(own_database, f"CREATE ROLE {crowded} LOGIN PASSWORD 'known' CONNECTION LIMIT 0")
+    try:
+        with pytest.raises(ConfigurationError, match=r"no connection left.*max_connections") as caught:
+            lakelog.connect(conninfo_url(own_database.url, user=crowded, password="known"), root=own_database.root)
+        assert "password" not in str(caught.value)
+    finally:
+        administer(own_database, f"DROP ROLE {crowded}")
+
+
+def conninfo_url(url: str, **changed: str) -> str:
+    """The same URL for somebody else."""
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(changed)}"
+
+
 @pytest.mark.parametrize("role", [False, True])
 @pytest.mark.parametrize(
     ("default", "used"),
@@ -104,6 +121,14 @@ def test_a_postgres_commit_is_durable_whatever_the_database_or_role_says(
         assert _inside_a_commit(lake, "synchronous_commit") == [used]
         with lake.committer.catalog.session() as session:
             assert session.fetch("SHOW synchronous_commit", {}) == [(default,)]
+
+
+@pytest.mark.parametrize("role", [False, True])
+def test_a_postgres_commit_hears_warnings_whatever_the_database_or_role_says(own_database: Place, role: bool) -> None:
+    """One of them says that no standby has it."""
+    _set_default(own_database, "client_min_messages", "error", role)
+    with own_database.connect() as lake:
+        assert _inside_a_commit(lake, "client_min_messages") == ["warning"]
 
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
@@ -131,7 +156,9 @@ def test_a_postgres_writer_waits_no_longer_than_its_timeout_and_leaves_no_limit_
     transaction.commit()
     assert all(4000 < limit <= 5700 for limit in inside)
     with lake.committer.catalog.session() as session:
-        assert session.fetch(read, {"names": list(limits)}) == [(0,), (0,), (0,)]
+        assert session.fetch(read, {"names": list(limits)}) == [(0,), (0,), (5000,)], "a read waits for locks only"
+        connection = session._connection  # type: ignore[attr-defined]
+        assert connection.execute(read, {"names": list(limits)}).fetchall() == [(0,), (0,), (0,)]
 
 
 @postgres_only

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import lakelog.log.commit
 from lakelog import DatasetNotFoundError, Lake, ValidationError, VersionNotFoundError
 from lakelog.actions import Action, Metadata, Protocol, RemoveFile, Txn
 from lakelog.schema import to_delta_json
-from tests.contract.samples import SCHEMA, add, commit, paths, stats, table
+from tests.contract.samples import SCHEMA, add, commit, paths, set_clock, stats, table
 from tests.fixtures.lakes import rows
 from tests.invariants import check_invariants
 
@@ -88,7 +88,7 @@ def test_a_version_that_does_not_exist_is_said_to_be_out_of_range(lake: Lake, ve
     for read in (dataset.snapshot, dataset.changes):
         with pytest.raises(VersionNotFoundError, match=f"no version {version}: its versions are 0 to 2"):
             read(version)
-    with pytest.raises(DatasetNotFoundError):
+    with pytest.raises(VersionNotFoundError):
         dataset.changes(0, version)
 
 
@@ -101,13 +101,9 @@ def test_a_version_is_an_integer(lake: Lake, version: Any) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def clock(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets the time of the commits that follow."""
-
-    def set_clock(milliseconds: int) -> None:
-        monkeypatch.setattr(lakelog.log.commit, "now_ms", lambda: milliseconds)
-
-    return set_clock
+    return partial(set_clock, monkeypatch, lake)
 
 
 START = 2_200_000_000_000

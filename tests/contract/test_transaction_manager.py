@@ -243,10 +243,8 @@ def test_a_commit_in_time_is_not_disturbed_by_its_deadline(connect: Callable[...
     lake = connect(timeout=SHORT)
     manager = TransactionManager(lake)
     first = manager.begin(dataset.id)
-    timer = first._timer
     assert manager.commit(first, [add()]) == 1
-    timer.join(60)
-    assert not timer.is_alive()
+    time.sleep(2 * SHORT)
     assert "committed" in str(first)
     assert manager.commit(manager.begin(dataset.id), []) == 2
 

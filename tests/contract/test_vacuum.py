@@ -19,7 +19,7 @@ from lakelog.log.deletion_vectors import FileVector
 from lakelog.log.restore import restore
 from lakelog.log.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
-from lakelog.upkeep.writes import LEASE, end_write, register_write, renew_write
+from lakelog.upkeep.writes import LEASE, register_write, take_back
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import (
     SCHEMA,
@@ -131,10 +131,10 @@ def test_the_version_that_was_current_at_the_limit_is_whole(lake: Lake, monkeypa
     events = rewritten(lake)
     changed = milliseconds_of(events.history()[0].timestamp)
     week = timedelta(hours=168) // timedelta(milliseconds=1)
-    monkeypatch.setattr(vacuum_module, "now_ms", lambda: changed - 1 + week)
+    monkeypatch.setattr(vacuum_module, "agreed_time", lambda *_: changed - 1 + week)
     assert events.vacuum().files == 0
     assert ids(events, 2) == [1, 2]
-    monkeypatch.setattr(vacuum_module, "now_ms", lambda: changed + week)
+    monkeypatch.setattr(vacuum_module, "agreed_time", lambda *_: changed + week)
     assert events.vacuum().removed == 1
     assert ids(events, 3) == [2, 10]
 
@@ -249,52 +249,13 @@ def test_a_write_in_flight_is_not_harmed_until_its_lease_is_over(lake: Lake, mon
     assert rows(lake, "dl_writes") == []
 
 
-def test_a_lease_is_renewed_only_while_it_lasts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = rewritten(lake)
-    lease = register_write(lake.committer, events.location, WRITE)
-    assert renew_write(lake.committer, lease) == lease
-    move_clock(monkeypatch, LEASE * 0.75)
-    later = renew_write(lake.committer, lease)
-    assert [row["expires_at"] for row in rows(lake, "dl_writes")] == [later.expires_at]
-    assert later.expires_at > lease.expires_at
-    move_clock(monkeypatch, LEASE * 1.5)
-    assert renew_write(lake.committer, later).expires_at > later.expires_at
-    move_clock(monkeypatch, LEASE * 3)
-    with pytest.raises(LakelogError, match="has outlived its lease"):
-        renew_write(lake.committer, later)
-
-
-def test_a_lease_is_not_renewed_once_a_vacuum_may_delete_the_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose clock is behind takes its lease for valid."""
-    events = rewritten(lake)
-    lease = register_write(lake.committer, events.location, WRITE)
-    file = put(events, f"{WRITE}/part-0.parquet")
-    settle()
-    refused: list[str] = []
-
-    def delete(doomed: Any) -> dict[str, str]:
-        with monkeypatch.context() as behind:
-            move_clock(behind, LEASE * 0.9)
-            with pytest.raises(LakelogError, match="has outlived its lease"):
-                renew_write(lake.committer, lease)
-        refused.extend(doomed)
-        return real(doomed)
-
-    real = vacuum_module._delete
-    move_clock(monkeypatch, LEASE * 1.1)
-    monkeypatch.setattr(vacuum_module, "_delete", delete)
-    assert at_once(events).orphans == 1
-    assert str(file) in refused
-    assert not file.exists()
-
-
-def test_a_write_that_ended_is_no_longer_registered(lake: Lake) -> None:
+def test_only_who_takes_a_lease_back_knows_that_nothing_was_committed(lake: Lake) -> None:
     events = rewritten(lake)
     register_write(lake.committer, events.location, WRITE)
     assert [row["directory"] for row in rows(lake, "dl_writes")] == [WRITE]
-    end_write(lake.committer, WRITE)
-    end_write(lake.committer, WRITE)
+    assert take_back(lake.committer, WRITE)
     assert rows(lake, "dl_writes") == []
+    assert not take_back(lake.committer, WRITE)
 
 
 def test_a_file_that_is_committed_between_listing_and_deletion_stays(
@@ -408,8 +369,8 @@ def test_a_clone_that_was_dropped_needs_nothing(lake: Lake) -> None:
 
 def test_a_location_that_is_two_tables_by_a_link_is_refused(lake: Lake, later: None, tmp_path: Path) -> None:
     events = rewritten(lake)
-    (tmp_path / "alias").symlink_to(events.location, target_is_directory=True)
     lake.create_dataset("alias", SCHEMA, location=str(tmp_path / "alias/inside"), mirror=False)
+    (tmp_path / "alias").symlink_to(events.location, target_is_directory=True)
     before = there(events)
     with pytest.raises(LakelogError, match="same place by a symbolic link"):
         events.vacuum()
@@ -453,7 +414,7 @@ def test_a_write_waits_to_register_and_does_not_wait_to_take_that_back(
         # On PostgreSQL a table's lock concerns only its commits.
         with nullcontext() if backend == "postgres" else pytest.raises(LakelogTimeoutError):
             _in_thread(lambda: register_write(impatient.committer, events.location, "__w=other="))
-        _in_thread(lambda: end_write(impatient.committer, WRITE))
+        _in_thread(lambda: take_back(impatient.committer, WRITE))
         assert time.monotonic() - before < 5
     finally:
         holder.rollback()
@@ -461,7 +422,7 @@ def test_a_write_waits_to_register_and_does_not_wait_to_take_that_back(
     assert found == (["__w=other="] if backend == "postgres" else [WRITE])
 
 
-def _in_thread(do: Callable[[], None]) -> None:
+def _in_thread(do: Callable[[], object]) -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(do).result(30)
 

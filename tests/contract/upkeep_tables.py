@@ -13,7 +13,6 @@ from lakelog import Dataset, Lake
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.catalog import base
 from lakelog.upkeep import vacuum as vacuum_module
-from lakelog.upkeep import writes as writes_module
 from tests.contract.samples import commit
 from tests.parquet import read, write
 
@@ -23,8 +22,7 @@ WEEKS = timedelta(days=15)
 
 def move_clock(patched: pytest.MonkeyPatch, ahead: timedelta) -> None:
     """Lets upkeep believe that it is later. Files and commits are then as much older."""
-    for module in (vacuum_module, writes_module):
-        patched.setattr(module, "now_ms", lambda: base.now_ms() + ahead // timedelta(milliseconds=1))
+    patched.setattr(vacuum_module, "agreed_time", lambda *_: base.now_ms() + ahead // timedelta(milliseconds=1))
 
 
 def settle() -> None:

@@ -12,7 +12,7 @@ from lakelog.catalog import sqlite
 from lakelog.catalog.base import SmallCommit, Stands
 from lakelog.log import restore, retry
 from lakelog.spark.own_directory import OwnDirectory
-from lakelog.upkeep import vacuum
+from lakelog.upkeep import vacuum, writes
 from tests.contract.interleaving import Step, step
 from tests.contract.upkeep_tables import WEEKS, move_clock
 from tests.fixtures.lakes import COLUMNS
@@ -73,6 +73,7 @@ def step_by_step(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(sqlite, "_LONGEST_TURN", 0.0)
     # To a vacuum all files are old, so that what keeps them is the log and the writes in flight, and not the clock.
     move_clock(patched, WEEKS)
+    patched.setattr(writes, "LEASE", writes.LEASE + WEEKS)
 
 
 def _as_step(function: Callable[..., Any], touches: Step) -> Callable[..., Any]:

@@ -52,6 +52,10 @@ class Child:
         assert self._process.pid is not None
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
     def receive(self) -> Any:
         """The next message. Raises ``EOFError`` when the process has ended without one."""
         assert self._pipe.poll(DEADLINE), "the child says nothing"

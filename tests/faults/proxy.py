@@ -1,9 +1,12 @@
 """A network that can be told to fail: forwards PostgreSQL's protocol and knows BEGIN and COMMIT when it sees them."""
 
 import contextlib
+import ctypes
+import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Self
 from urllib.parse import quote
@@ -17,18 +20,29 @@ class Proxy:
     """Stands between a lake and its server. ``url`` is the server's, through the proxy.
 
     ``at_commit`` is called once with the next COMMIT that comes by, instead of forwarding it, ``at_begin`` with the
-    next BEGIN, and all that was sent in one piece with it.
+    next BEGIN, and all that was sent in one piece with it. With ``freezes_at`` nothing passes any more, in either
+    direction and for whoever connects, once a client has sent these bytes. With a ``pace`` it takes so many bytes at a
+    time from its clients, a thousand times a second at most, and has no room for more.
     """
 
-    def __init__(self, server_url: str) -> None:
+    def __init__(self, server_url: str, *, pace: int | None = None) -> None:
         self._server = conninfo_to_dict(server_url)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pace = pace
+        self._listener = socket.socket()
+        if pace is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, pace)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
         self._threads: list[threading.Thread] = []
         self._links: list[Link] = []
         self._closed = False
         self.reachable = True
         self.at_commit: Fault | None = None
         self.at_begin: Fault | None = None
+        self.freezes_at: bytes | None = None
+        self.delay = 0.0
+        """Seconds by which what clients send comes later."""
+        self._frozen = threading.Event()
         user, password = str(self._server.get("user", "postgres")), self._server.get("password")
         login = quote(user) + (f":{quote(str(password))}" if password else "")
         host = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,6 +54,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self._closed = True
+        self._frozen.clear()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -51,12 +66,28 @@ class Proxy:
         for link in self._links:
             link.close()
 
-    def cut_all(self, but: "Link | None" = None) -> None:
-        """Every connection that stands now is lost, and the server cannot be reached."""
+    def cut_all(self, but: "Link | None" = None) -> int:
+        """Every connection that stands now is lost, and the server cannot be reached. How many these were."""
         self.reachable = False
-        for link in self._links:
-            if link is not but:
-                link.cut()
+        lost = [link for link in self._links if link is not but and not link.is_cut]
+        for link in lost:
+            link.cut()
+        return len(lost)
+
+    def reset_some(self, rng: random.Random) -> int:
+        """Some connections end as if the other side had never heard of them. How many these were."""
+        standing = [link for link in self._links if not link.is_cut]
+        chosen = rng.sample(standing, min(len(standing), rng.choice((1, 2, 5))))
+        for link in chosen:
+            link.reset()
+        return len(chosen)
+
+    def freeze(self) -> None:
+        """Nothing passes any more, in either direction."""
+        self._frozen.set()
+
+    def thaw(self) -> None:
+        self._frozen.clear()
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
@@ -75,7 +106,7 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
-            link = Link(client, server)
+            link = Link(client, server, self._pace, self._frozen)
             self._links.append(link)
             self._serve(link)
 
@@ -101,6 +132,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             for message, statement in link.requests(lambda: self.at_begin is not None):
                 fault = None
+                if self.freezes_at is not None and self.freezes_at in message:
+                    self.freeze()
+                wait_while(self._frozen)
+                if self.delay:
+                    time.sleep(self.delay)
                 if statement == b"COMMIT":
                     fault, self.at_commit = self.at_commit, None
                 elif statement is not None:
@@ -118,10 +154,13 @@ Fault = Callable[["Link", bytes], None]
 class Link:
     """One client's connection and its counterpart to the server."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, pace: int | None, frozen: threading.Event) -> None:
         self.client = client
+        self._frozen = frozen
+        self._pace = pace
         self.server = server
         self.backend = 0
+        self.is_cut = False
         self._committed = threading.Event()
         self._deaf = False
         self._ends = False
@@ -137,7 +176,7 @@ class Link:
         """
         yield self.startup(), None
         names: dict[bytes, bytes] = {}
-        while message := read_message(self.client):
+        while message := read_message(self.client, self._pace):
             statement = None
             if message[:1] == b"P":
                 name, query = message[5:].split(b"\0")[:2]
@@ -146,7 +185,7 @@ class Link:
                 statement = names.get(message[5:].split(b"\0")[1])
             if statement == b"COMMIT" or (statement == b"BEGIN" and stops_at_begin()):
                 while message[-5:] != b"S\0\0\0\4":
-                    message += read_message(self.client)
+                    message += read_message(self.client, self._pace)
                 yield message, statement
             else:
                 yield message, None
@@ -159,6 +198,7 @@ class Link:
                     (self.backend,) = struct.unpack("!I", message[5:9])
                 if (message[:1], message[5:]) == (b"C", b"COMMIT\0"):
                     self._committed.set()
+                wait_while(self._frozen)
                 if not self._deaf:
                     self.client.sendall(message)
                 # Not with the end of what was asked before, which may still be on its way.
@@ -168,9 +208,16 @@ class Link:
 
     def cut(self) -> None:
         """Both sides see the end of the connection."""
+        self.is_cut = True
         for side in (self.client, self.server):
             with contextlib.suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
+
+    def reset(self) -> None:
+        """The client gets an error instead of an end."""
+        # To no address at all: what TCP answers to is RST, which a close after a shutdown is not.
+        ctypes.CDLL(None).connect(self.client.fileno(), bytes(16), 16)
+        self.cut()
 
     def hang_up(self) -> None:
         """Only the client does. The server does not notice anything."""
@@ -200,16 +247,23 @@ class Link:
         self.server.close()
 
 
-def read_message(side: socket.socket) -> bytes:
+def wait_while(event: threading.Event) -> None:
+    while event.is_set():
+        time.sleep(0.01)
+
+
+def read_message(side: socket.socket, pace: int | None = None) -> bytes:
     head = _read(side, 5)
-    return head + _read(side, struct.unpack("!I", head[1:])[0] - 4)
+    return head + _read(side, struct.unpack("!I", head[1:])[0] - 4, pace)
 
 
-def _read(side: socket.socket, size: int) -> bytes:
+def _read(side: socket.socket, size: int, pace: int | None = None) -> bytes:
     found = bytearray()
     while len(found) < size:
-        part = side.recv(size - len(found))
+        part = side.recv(min(size - len(found), pace or size))
         if not part:
             raise ConnectionError
         found += part
+        if pace is not None:
+            time.sleep(0.001)
     return bytes(found)

@@ -3,9 +3,12 @@
 import itertools
 import random
 import resource
+import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import apsw
 import psycopg
 import pytest
 
-from lakelog import CommitOutcomeUnknown, DatabaseError, Lake, LakelogError
+from lakelog import CommitOutcomeUnknown, DatabaseError, Lake, LakelogError, LakelogTimeoutError
 from lakelog.log.draft import Description, Draft
 from tests.faults.children import die, run
 from tests.faults.proxy import Link, Proxy
@@ -54,6 +57,14 @@ def proxy(place: Place) -> Iterator[Proxy]:
 def remote(place: Place, proxy: Proxy) -> Iterator[Lake]:
     """The lake through the network that fails."""
     with Place(place.backend, proxy.url, place.root, place.schema).connect(mirror="manual", timeout=5.0) as lake:
+        append(lake, 1)
+        yield lake
+
+
+@pytest.fixture
+def impatient(place: Place, proxy: Proxy) -> Iterator[Lake]:
+    """The same, for who does not ask for long."""
+    with Place(place.backend, proxy.url, place.root, place.schema).connect(mirror="manual", timeout=1.0) as lake:
         append(lake, 1)
         yield lake
 
@@ -181,28 +192,26 @@ def test_a_commit_that_is_lost_with_its_session_left_behind_is_waited_for(
 @pytest.mark.parametrize("stands", [True, False])
 @pytest.mark.parametrize("tables", [("events",), ("users", "events")], ids=["one table", "two tables"])
 def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
-    proxy: Proxy, remote: Lake, direct: Lake, tables: tuple[str, ...], stands: bool
+    proxy: Proxy, impatient: Lake, direct: Lake, tables: tuple[str, ...], stands: bool
 ) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
-        remote.committer.timeout = 0.2  # For the question only: COMMIT is on its way.
         if stands:
             link.commit_unheard(message)
         proxy.cut_all(but=link)
         link.cut()
 
     description = Description(operation="CHANGE", committer="1", operation_parameters={}, extra={})
-    datasets = [remote.dataset(name) for name in tables]
+    datasets = [impatient.dataset(name) for name in tables]
     drafts = [Draft(each.id, each.version, [file(1, "new")], description) for each in datasets]
     proxy.at_commit = lose_everything
     with pytest.raises(CommitOutcomeUnknown) as caught:
-        remote.committer.commit(drafts)
+        impatient.committer.commit(drafts)
     assert caught.value.tables == tables
     assert caught.value.commit_id in str(caught.value)
     with pytest.raises(LakelogError):
-        remote.commit_status(caught.value.commit_id)
+        impatient.commit_status(caught.value.commit_id)
     proxy.reachable = True
-    remote.committer.timeout = 10.0
-    for lake in (direct, remote):
+    for lake in (direct, impatient):
         found = lake.commit_status(caught.value.commit_id)
         assert [(each.table_id, each.version) for each in found] == (
             sorted((draft.table_id, draft.version) for draft in drafts) if stands else []
@@ -212,15 +221,14 @@ def test_a_commit_that_cannot_be_asked_about_is_unknown_until_it_can(
 
 
 @on_postgres
-def test_a_change_of_name_that_cannot_be_asked_about_does_not_claim_anything(proxy: Proxy, remote: Lake) -> None:
+def test_a_change_of_name_that_cannot_be_asked_about_does_not_claim_anything(proxy: Proxy, impatient: Lake) -> None:
     def lose_everything(link: Link, message: bytes) -> None:
-        remote.committer.timeout = 0.2
         proxy.cut_all(but=link)
         link.cut()
 
     proxy.at_commit = lose_everything
     with pytest.raises(LakelogError, match=r"look at lake.datasets\(\)") as caught:
-        rename(remote, 1)
+        rename(impatient, 1)
     assert not isinstance(caught.value, DatabaseError | TimeoutError)
 
 
@@ -276,17 +284,106 @@ def _stuck_backend(administrator: Any) -> int | None:
     return row[0] if row else None
 
 
-def test_a_session_terminated_inside_commit_has_committed(stuck: tuple[Server, Place]) -> None:
+@pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
+@pytest.mark.parametrize("change", [write, add])
+def test_a_commit_that_no_standby_has_is_unknown_until_one_has_it(
+    stuck: tuple[Server, Place], change: Callable[[Lake, int], None], how: str
+) -> None:
+    """PostgreSQL answers a wait that is cancelled with COMMIT and a warning."""
     server, place = stuck
+    ended: list[int] = []
 
-    def terminate() -> None:
+    def end_each() -> None:
         with psycopg.connect(server.url, autocommit=True) as administrator:
             until(lambda: _stuck_backend(administrator))
-            administrator.execute("SELECT pg_terminate_backend(%s)", (_stuck_backend(administrator),))
+            ended.append(_stuck_backend(administrator) or 0)
+            administrator.execute(f"SELECT {how}(%s)", (ended[0],))
 
-    with place.connect(mirror="manual") as lake, _in_background(terminate):
-        write(lake, 1)
+    with place.connect(mirror="manual", timeout=1.0) as lake:
+        with _in_background(end_each), pytest.raises(CommitOutcomeUnknown) as unknown, within(lake):
+            change(lake, 1)
+        assert "change" in done(lake, 1), "it is there, and may be lost with this server"
+        with pytest.raises(CommitOutcomeUnknown), within(lake):
+            lake.commit_status(unknown.value.commit_id)
+        _release(server)
+        assert [result.commit_id for result in lake.commit_status(unknown.value.commit_id)] == [unknown.value.commit_id]
+
+
+def test_a_name_that_no_standby_has_is_not_acknowledged(stuck: tuple[Server, Place]) -> None:
+    """Whoever asks again and again gets no other answer, though each wait is cancelled."""
+    server, place = stuck
+    done_asking = threading.Event()
+
+    def cancel_all() -> None:
+        with psycopg.connect(server.url, autocommit=True) as administrator:
+            while not done_asking.is_set():
+                administrator.execute(
+                    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                )
+                time.sleep(0.02)
+
+    with place.connect(mirror="manual", timeout=2.0) as lake, _in_background(cancel_all):
+        try:
+            with pytest.raises(LakelogError, match="could not be asked again"), within(lake):
+                rename(lake, 1)
+        finally:
+            done_asking.set()
+    _release(server)
+
+
+def test_a_catalog_that_no_standby_has_is_not_said_to_be_missing(stuck: tuple[Server, Place]) -> None:
+    server, place = stuck
+    new = Place(place.backend, place.url, place.root, "new")
+    with pytest.raises(DatabaseError, match=r"were made, or upgraded, is not known.*Connect again"):
+        new.connect(timeout=1.0)
+    _release(server)
+    new.connect(timeout=1.0, create=False).close()
+
+
+@pytest.mark.parametrize("change", [write, add, rename])
+def test_a_commit_that_waits_for_a_standby_is_given_up_and_never_cancelled(
+    stuck: tuple[Server, Place], change: Callable[[Lake, int], None]
+) -> None:
+    server, place = stuck
+    with place.connect(mirror="manual", timeout=1.0) as lake:
+        # Which error it is depends on what can be said of the change.
+        with pytest.raises(LakelogError, match="could not be asked again"), within(lake):
+            change(lake, 1)
+        with psycopg.connect(server.url, autocommit=True) as administrator:
+            assert _stuck_backend(administrator), "somebody cancelled the wait for the standby"
+            with pytest.raises(LakelogTimeoutError), within(lake):
+                change(lake, 1)
+            _release(server)
+            until(lambda: not _stuck_backend(administrator))
         assert "change" in done(lake, 1)
+
+
+@pytest.mark.parametrize("change", [write, add])
+def test_ctrl_c_does_not_cancel_a_commit(stuck: tuple[Server, Place], change: Callable[[Lake, int], None]) -> None:
+    """It would end the wait for the standby as if the standby had it."""
+    server, place = stuck
+
+    def interrupt() -> None:
+        with psycopg.connect(server.url, autocommit=True) as administrator:
+            until(lambda: _stuck_backend(administrator))
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with place.connect(mirror="manual", timeout=10.0) as lake:
+        with pytest.raises(KeyboardInterrupt), _in_background(interrupt):
+            change(lake, 1)
+        with psycopg.connect(server.url, autocommit=True) as administrator:
+            assert _stuck_backend(administrator), "somebody cancelled the wait for the standby"
+            _release(server)
+            until(lambda: not _stuck_backend(administrator))
+        assert "change" in done(lake, 1)
+
+
+@contextmanager
+def within(lake: Lake) -> Iterator[None]:
+    """What a lake's timeout promises of everything that it does."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 2 * lake.committer.timeout + 2
 
 
 def test_a_commit_that_is_stuck_without_its_client_is_waited_for(stuck: tuple[Server, Place]) -> None:
@@ -308,6 +405,22 @@ def test_a_commit_that_is_stuck_without_its_client_is_waited_for(stuck: tuple[Se
             write(lake, 1)
         assert seen == [False], "a plain look finds nothing while the COMMIT is under way"
         assert "change" in done(direct, 1)
+
+
+def test_a_standby_tells_what_it_has_and_not_what_it_lacks(tmp_path: Path) -> None:
+    with start_server(tmp_path, **FAST) as server:
+        place = Place("postgres", server.url, tmp_path / "lake", "lakelog")
+        prepare(place)
+        with place.connect(mirror="manual") as lake:
+            (known,) = lake.dataset("events").history(1)
+        server.halt()
+        server.become_standby()
+        server.start()
+        with place.connect(mirror="manual", timeout=1.0) as lake:
+            (found,) = lake.commit_status(known.commit_id)
+            assert (found.table, found.version) == ("events", known.version)
+            with pytest.raises(CommitOutcomeUnknown, match=r"is a standby.*Ask the primary"), within(lake):
+                lake.commit_status(str(uuid.uuid4()))
 
 
 @pytest.mark.parametrize("arrived", [True, False])

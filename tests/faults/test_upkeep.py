@@ -14,7 +14,7 @@ import pytest
 from lakelog import Lake, VersionConflict
 from lakelog.actions import RemoveFile
 from lakelog.upkeep import vacuum
-from lakelog.upkeep.writes import end_write, register_write
+from lakelog.upkeep.writes import register_write
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import ids, new_file, numbers, put, rewritten, settle
 from tests.faults.children import die, run
@@ -41,8 +41,8 @@ def _prepare(place: Place) -> None:
 def _vacuum_until_file(pipe: Connection, place: Place, fatal: int) -> None:
     unlink, count = os.unlink, itertools.count(1)
 
-    def unlink_or_die(place: str) -> None:
-        if place.endswith(".parquet") and next(count) == fatal:
+    def unlink_or_die(place: str | Path) -> None:
+        if str(place).endswith(".parquet") and next(count) == fatal:
             die()
         unlink(place)
 
@@ -109,7 +109,7 @@ def test_an_expiry_killed_at_any_step_forgets_all_of_it_or_nothing(place: Place,
 
 
 def _write_as_spark_does(lake: Lake, number: int) -> None:
-    """Registers, writes, commits, and takes its word back. Every other write removes what the one before added."""
+    """Registers, writes and commits. Every other write removes what the one before added."""
     events = lake.dataset("events")
     directory = f"__w={uuid.uuid4().hex}="
     register_write(lake.committer, events.location, directory)
@@ -119,11 +119,10 @@ def _write_as_spark_does(lake: Lake, number: int) -> None:
         removed = [RemoveFile(path=path) for path in events.snapshot().files().column("path").to_pylist()[-1:]]
     while True:
         try:
-            commit(lake, events, file, *removed)
+            commit(lake, events, file, *removed, leases=[directory])
             break
         except VersionConflict:
             continue
-    end_write(lake.committer, directory)
 
 
 def test_vacuums_beside_writers_delete_nothing_that_is_needed(lake: Lake, other_lake: Lake) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from lakelog.actions import DeletionVector, DomainMetadata, Protocol, RemoveFile, Txn
 from lakelog.schema.mapping import with_mapping
-from tests.interop.delta_tables import HandMadeTable
+from tests.interop.delta_tables import HandMadeTable, spark_stats
 from tests.interop.readers import READERS, Row, rows_by_delta_rs, rows_by_pyarrow
 
 Read = Callable[..., list[Row]]
@@ -174,7 +174,7 @@ def test_a_time_above_its_truncated_maximum_is_found(tmp_path: Path, read: Read,
 def test_typed_statistics_are_used(tmp_path: Path, read: Read) -> None:
     """What they say is not so, and readers that believe it do not find the row."""
     table = HandMadeTable(tmp_path / "table", SCHEMA, configuration={AS_JSON: "false"})
-    lies = '{"numRecords":1,"minValues":{"id":9},"maxValues":{"id":9},"nullCount":{"id":0}}'
+    lies = spark_stats(pa.Table.from_pylist([{**BETWEEN, "id": 9}], SCHEMA))
     table.write(pa.Table.from_pylist([BETWEEN], SCHEMA), stats=lies)
     table.checkpoint()
     assert read(table.location, where="id = 3") == []

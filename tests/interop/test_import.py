@@ -296,6 +296,24 @@ def column(dataset: Dataset, name: str) -> list[Any]:
     return dataset.snapshot().files(columns=[name]).column(name).to_pylist()  # type: ignore[no-any-return]
 
 
+def metadata_line(place: str) -> dict[str, Any]:
+    lines = map(json.loads, (log_of(place) / f"{0:020}.json").read_text().splitlines())
+    return next(line for line in lines if "metaData" in line)
+
+
+def collate(place: str, collations: Any) -> None:
+    """Gives the column ``name`` a collation from the beginning, as Delta keeps it."""
+    file = log_of(place) / f"{0:020}.json"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            schema = json.loads(line["metaData"]["schemaString"])
+            (field,) = (field for field in schema["fields"] if field["name"] == "name")
+            field["metadata"]["__COLLATIONS"] = collations
+            line["metaData"]["schemaString"] = json.dumps(schema)
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
 class TestRefusals:
     """Each leaves the catalog as it was."""
 
@@ -346,6 +364,43 @@ class TestRefusals:
         (log_of(source) / f"{3:020}.checkpoint.parquet").unlink()
         self.refused(lake, source, DeltaLogError, "ids")
 
+    @pytest.mark.parametrize(
+        ("collations", "name"),
+        [
+            ({"name": "spark.UTF8_LCASE"}, "UTF8_LCASE"),
+            ({"name": "icu.de_CI_AI.75.1"}, "de_CI_AI"),
+            ({"name.element": "icu.UNICODE"}, "UNICODE"),
+            ("icu.UNICODE", "UNICODE"),
+        ],
+    )
+    def test_strings_of_another_collation(self, lake: Lake, source: str, collations: Any, name: str) -> None:
+        collate(source, collations)
+        (log_of(source) / f"{3:020}.checkpoint.parquet").unlink()
+        for history in (True, False):
+            self.refused(
+                lake, source, ValidationError, f"compared byte by byte, not by .*{name}.*UTF8_BINARY", history=history
+            )
+
+    def test_strings_that_had_another_collation_once(self, lake: Lake, source: str) -> None:
+        (log_of(source) / f"{3:020}.checkpoint.parquet").unlink()
+        collate(source, {"name": "spark.UTF8_LCASE"})
+        metadata = json.dumps(metadata_line(source)).replace("UTF8_LCASE", "UTF8_BINARY")
+        with (log_of(source) / f"{6:020}.json").open("a") as file:
+            file.write(f"\n{metadata}")
+        self.refused(lake, source, ValidationError, "(?s)version 0 .*not by .*UTF8_LCASE", history=True)
+        assert lake.import_delta(source, "plain", history=False).dataset is not None
+
+    @pytest.mark.parametrize("history", [True, False])
+    def test_a_log_without_a_protocol(self, lake: Lake, source: str, history: bool) -> None:
+        file = log_of(source) / f"{0:020}.json"
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if '"protocol"' not in line))
+        self.refused(lake, source, DeltaLogError, "no protocol action", history=history, up_to_version=2)
+        # A later checkpoint brings its own.
+        if history:
+            self.refused(lake, source, DeltaLogError, "no protocol action", history=True)
+        else:
+            assert lake.import_delta(source, "events", history=False).dataset is not None
+
     def test_a_file_outside_of_the_table(self, lake: Lake, source: str) -> None:
         with (log_of(source) / f"{6:020}.json").open("a") as file:
             file.write("\n" + add("../other.parquet", partition_values={"day": None}).to_json())
@@ -376,7 +431,11 @@ class TestRefusals:
         self.refused(lake, source, lakelog.DatasetExistsError, "already")
 
     def test_a_location_that_overlaps(self, lake: Lake, source: str) -> None:
-        lake.create_dataset("inner", pa.schema([("id", pa.int64())]), location=f"{source}/inner")
+        log = log_of(source)
+        # No dataset is created below a table that shows.
+        hidden = log.rename(log.with_name("hidden"))
+        lake.create_dataset("inner", pa.schema([("id", pa.int64())]), location=f"{source}/inner", mirror=False)
+        hidden.rename(log)
         before = catalog_rows(lake)
         with pytest.raises(lakelog.DatasetExistsError, match="overlaps"):
             lake.import_delta(source, "refused")

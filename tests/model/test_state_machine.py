@@ -92,7 +92,7 @@ class LogMachine(RuleBasedStateMachine):
     def rename(self, old: str, new: str) -> None:
         if old not in self.tables:
             self.refused(DatasetNotFoundError, lambda lake: lake.rename_dataset(old, new))
-        elif new in self.tables:
+        elif new != old and new in self.tables:
             self.refused(DatasetExistsError, lambda lake: lake.rename_dataset(old, new))
         else:
             self.lakes[1].rename_dataset(old, new)

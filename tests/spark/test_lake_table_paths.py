@@ -228,10 +228,11 @@ class TestNames:
         with pytest.raises(DatasetNotFoundError):
             LakeTable.forName(spark, "default.nothing")
 
-    def test_two_names_that_differ_by_case_alone_are_told_apart(self, attached: Lake, spark: SparkSession) -> None:
+    def test_two_names_that_differ_by_case_alone_are_one(self, attached: Lake, spark: SparkSession) -> None:
         for name in ("a", "A"):
             write_dataset(attached, name, spark.range(1))
-        assert LakeTable.forName(spark, "A").dataset.name == "A"
+        assert LakeTable.forName(spark, "A").dataset.name == "a"
+        assert attached.versions()["a"] == 1
 
 
 class TestTimes:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelog import Dataset, Lake, ValidationError, VersionNotFoundError
+from lakelog import Dataset, Lake, ValidationError, VersionNotFoundError, write_dataset
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.spark import read
 from lakelog.spark.read import read_dataset, version_of
@@ -123,6 +123,27 @@ def test_a_condition_and_columns_are_applied(spark: SparkSession, lake: Lake, nu
     for names in (["m"], "n", [1]):
         with pytest.raises(ValidationError):
             read_dataset(lake, "numbers", columns=names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("day", ["'today'", "'now'", "'epoch'", "'yesterday'"])
+def test_a_text_that_spark_takes_for_a_day_is_one(spark: SparkSession, local: Lake, day: str) -> None:
+    write_dataset(local, "days", spark.sql("SELECT DATE'1970-01-01' AS d UNION ALL SELECT current_date() - 1"))
+    for condition in (f"d <= try_cast({day} AS DATE)", f"d IN (try_cast({day} AS DATE), DATE'1970-01-01')"):
+        expected = read_dataset(local, "days").where(condition).count()
+        assert expected
+        assert read_dataset(local, "days", where=condition).count() == expected
+        assert local.dataset("days").count(condition) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["DATE'1582-10-05'", "DATE'1582-10-14'", "TIMESTAMP'1582-10-10 12:00:00'", "X'00ff'", "X''"]
+)
+def test_values_that_filters_of_parquet_take_for_others_are_found(spark: SparkSession, local: Lake, value: str) -> None:
+    """Days that the calendar before 1582 lacks, and bytes, of which the catalog keeps no bounds."""
+    write_dataset(local, "odd", spark.sql(f"SELECT {value} AS v"))
+    assert read_dataset(local, "odd", where=f"v = {value}").count() == 1
+    assert local.dataset("odd").count(f"v = {value}") == 1
+    assert local.dataset("odd").count(f"v <> {value}") == 0
 
 
 @on_sqlite

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import lakelog
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, read_dataset, write_dataset
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.upkeep.writes import take_back
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
 from tests.spark.changing import BY_VECTORS, NAME, SCHEMA, conditions, make, numbered, plain, rows, rows_of, table_of
@@ -238,22 +238,15 @@ def test_a_change_that_is_refused_does_not_count(local: Lake, dataset: Dataset, 
     assert len(data_files(dataset)) == len(before) + 1
 
 
-def test_leases_that_are_over_undo_all(local: Lake, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = data_files(dataset)
-    renewed = OwnDirectory.sending
-    asked: list[OwnDirectory] = []
-
-    def fails(own: OwnDirectory) -> None:
-        asked.append(own)
-        if len(asked) == 2:
-            raise LakelogError("its lease is over")
-        renewed(own)
-
-    monkeypatch.setattr(OwnDirectory, "sending", fails)
-    with pytest.raises(LakelogError, match="lease is over"), local.transaction() as tx:
+def test_a_lease_that_was_taken_back_undoes_all(local: Lake, dataset: Dataset) -> None:
+    with pytest.raises(LakelogError, match="is not registered any more"), local.transaction() as tx:
         for number in (1, 2, 3):
             tx.update(NAME, {"s": "'new'"}, f"id = {number}")
-    assert (data_files(dataset), catalog_rows(local)["dl_writes"], dataset.version) == (before, [], 1)
+        taken = sorted(row["directory"] for row in catalog_rows(local)["dl_writes"])[1]
+        assert take_back(local.committer, taken)
+    assert (catalog_rows(local)["dl_writes"], dataset.version) == ([], 1)
+    left = [path for path in data_files(dataset) if taken in str(path)]
+    assert left, "only a vacuum may delete what somebody took back"
 
 
 @pytest.mark.parametrize("properties", [{}, BY_VECTORS], ids=["copies", "vectors"])

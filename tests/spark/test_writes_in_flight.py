@@ -1,4 +1,4 @@
-"""Writes register their directories before the first file, and take that back when they have ended."""
+"""Writes register their directories before the first file, and their commits end that."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from tests.fixtures.lakes import rows
 class Watcher:
     """Looks at the catalog between a write's last file and its commit."""
 
-    def __init__(self, lake: Lake, error: Exception | None = None) -> None:
+    def __init__(self, lake: Lake, error: BaseException | None = None) -> None:
         self.seen: list[dict[str, Any]] = []
         self._lake = lake
         self._error = error
@@ -71,20 +71,50 @@ def test_a_write_of_unknown_outcome_stays_registered(spark: SparkSession, local:
 
 
 @pytest.mark.parametrize(("days", "passes"), [(5, True), (8, False)])
-def test_a_write_commits_only_while_its_lease_lasts(
+def test_a_write_commits_unless_a_vacuum_has_taken_its_lease_back(
     spark: SparkSession, local: Lake, monkeypatch: pytest.MonkeyPatch, days: int, passes: bool
 ) -> None:
     write_dataset(local, "events", spark.range(3))
-    watcher = local.committer.watcher = Watcher(local)
-    refused = nullcontext() if passes else pytest.raises(LakelogError, match="has outlived its lease")
+    events = local.dataset("events")
+    refused = nullcontext() if passes else pytest.raises(LakelogError, match="is not registered any more")
     with refused, local.transaction() as transaction:
         transaction.write("events", spark.range(3))
+        time.sleep(0.005)
         move_clock(monkeypatch, timedelta(days=days))
-    assert (local.dataset("events").version, len(watcher.seen)) == ((1, 1) if passes else (0, 0))
-    for seen in watcher.seen:
-        assert seen["expires_at"] - seen["started_at"] >= timedelta(days=12) // timedelta(milliseconds=1)
+        assert events.vacuum(0, force=True).writes_in_flight == tuple(
+            row["directory"] for row in rows(local, "dl_writes")
+        )
+    assert events.version == passes
     assert rows(local, "dl_writes") == []
-    assert len(list(Path(local.dataset("events").location).glob("__w=*"))) == 1 + passes
+    assert len(list(Path(events.location).glob("__w=*"))) == 1 + passes
+    assert local.check("events").findings == ()
+
+
+@pytest.mark.parametrize("error", [LakelogError("late"), KeyboardInterrupt()], ids=["ours", "interrupt"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_an_error_after_the_commit_deletes_no_committed_file(
+    spark: SparkSession, local: Lake, error: BaseException, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(drafts: Any) -> None:
+        raise error
+
+    write_dataset(local, "events", spark.range(3))
+    with monkeypatch.context() as late:
+        late.setattr(local.committer, "tell", told)
+        with pytest.raises(type(error)):
+            write_dataset(local, "events", spark.range(3, 6), mode)
+    assert read_dataset(local, "events").count() == (6 if mode == "append" else 3)
+    assert local.check("events").findings == ()
+    assert rows(local, "dl_writes") == []
+
+
+def test_an_error_before_the_commit_lets_the_files_go(spark: SparkSession, local: Lake) -> None:
+    write_dataset(local, "events", spark.range(3))
+    local.committer.watcher = Watcher(local, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(local, "events", spark.range(3))
+    assert rows(local, "dl_writes") == []
+    assert len(list(Path(local.dataset("events").location).glob("__w=*"))) == 1
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -336,6 +336,7 @@ class TestWriting:
         [
             ('{"version":11,"size":3}', True),
             ('{"version":10,"size":3}', True),
+            ('{"version":12,"size":3}', False),
             ('{"version":9,"size":3}', False),
             ('{"version":"11"}', False),
             ("[]", False),
@@ -344,6 +345,7 @@ class TestWriting:
     )
     def test_the_last_checkpoint_never_goes_back(self, tmp_path: Path, said: str, stays: bool) -> None:
         (tmp_path / "_last_checkpoint").write_text(said)
+        (tmp_path / checkpoint_name(11)).touch()
         write_checkpoint(LocalStore(tmp_path), content())
         assert ((tmp_path / "_last_checkpoint").read_text() == said) == stays
 

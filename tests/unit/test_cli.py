@@ -1,5 +1,6 @@
 """The command line: what it shows of a catalog, and how it says what is wrong."""
 
+import json
 import os
 import subprocess
 import sys
@@ -177,3 +178,55 @@ def test_a_delta_table_is_imported_and_its_name_shown(tmp_path: Path) -> None:
     assert (done.exit_code, "clicks: has versions 0 to 0, 0 files at the last" in done.output) == (0, True)
     again = lakelog_command("import-delta", str(tmp_path / "nothing"), "--catalog", url)
     assert (again.exit_code, "nothing" in again.output) == (1, True)
+
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\rc"
+
+
+def test_control_sequences_of_stored_texts_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    with lakelog.connect(url) as lake:
+        schema = pa.schema([pa.field(HOSTILE, pa.int64(), metadata={"comment": f"[red]{HOSTILE}\nsecond"})])
+        mapped = {"delta.columnMapping.mode": "name"}
+        events = lake.create_dataset("events", schema, properties=mapped, mirror=False)
+        file = AddFile(path="a.parquet", size=1, stats='{"numRecords":1}')
+        writer = lakelog.SqlTxnLogWriter(lake)
+        writer.commit(events.id, 1, [file], operation=f"WRITE {HOSTILE}", committer=f"é {HOSTILE}")
+    commands = [
+        ["datasets"],
+        *([each, "events"] for each in ("history", "schema", "files", "check", "vacuum", "mirror")),
+    ]
+    shown = ""
+    for command in commands:
+        shown += lakelog_command(*command, "--catalog", url).output
+    shown += lakelog_command("history", HOSTILE, "--catalog", url).output
+    assert [each for each in shown if each != "\n" and not each.isprintable()] == []
+    assert shown.count("\\x1b") > 6
+    assert "é a" in shown
+
+
+def test_what_is_logged_of_stored_texts_does_not_reach_the_terminal_either(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    with lakelog.connect(url, root=tmp_path / "lake") as lake:
+        log = Path(lake.create_dataset("events", pa.schema([("id", pa.int64())])).location, "_delta_log")
+    said = {"commitInfo": {"timestamp": 1, "engineInfo": HOSTILE, "operation": HOSTILE}}
+    (log / f"{1:020}.json").write_text(json.dumps(said) + "\n")
+    for command in (["mirror", "events"], ["mirror", "events", "--publish"], ["check", "events"]):
+        done = run([str(LAKELOG), *command, "--catalog", url])
+        assert [each for each in done.stdout + done.stderr if each != "\n" and not each.isprintable()] == []
+    assert "was written by" in done.stdout + done.stderr
+
+
+METRICS = ["x", [1], None, {"numOutputRows": "\u00b2"}, {"numOutputRows": "9" * 5000}, {"numFiles": {"a": 1}}]
+
+
+@pytest.mark.parametrize("said", METRICS, ids=range(len(METRICS)))
+def test_metrics_of_a_foreign_writer_are_shown_as_far_as_they_are_numbers(tmp_path: Path, said: object) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    with lakelog.connect(url) as lake:
+        events = lake.create_dataset("events", pa.schema([("id", pa.int64())]), mirror=False)
+        file = AddFile(path="a.parquet", size=1, stats='{"numRecords":1}')
+        writer = lakelog.SqlTxnLogWriter(lake)
+        writer.commit(events.id, 1, [file], operation="FOREIGN", extra={"operationMetrics": said})
+    done = lakelog_command("history", "events", "--catalog", url)
+    assert (done.exit_code, "FOREIGN" in done.output, "9" * 50 in done.output) == (0, True, False)

@@ -100,6 +100,15 @@ def test_an_absolute_path_is_on_the_tables_own_host_unless_it_names_one(root: st
     assert FileVector(file="a", rows=None, root=root, vector=vector).place == place
 
 
+def test_a_vector_outside_of_the_table_is_opened_only_for_a_file_that_is_outside_too(tmp_path: Path) -> None:
+    (vector,) = stored(tmp_path / "source", [1, 2], absolute=True)
+    clone = (tmp_path / "clone").as_uri()
+    with pytest.raises(LakelogError, match="it lies outside of the table, and nothing there is opened"):
+        FileVector(file="a.parquet", rows=None, root=clone, vector=vector).read(never_opened)
+    shared = (tmp_path / "source" / "a.parquet").as_uri()
+    assert list(FileVector(file=shared, rows=None, root=clone, vector=vector).read(opened)) == [1, 2]
+
+
 def test_a_vector_without_an_offset_is_the_first_of_its_file(tmp_path: Path) -> None:
     vector, _ = stored(tmp_path, [1, 2], [3])
     assert read(replace(vector, offset=None), tmp_path) == [1, 2]
@@ -244,3 +253,16 @@ def test_files_know_their_vectors_and_the_rows_that_these_leave() -> None:
 )
 def test_statistics_of_a_marked_file_say_that_bounds_are_not_tight(before: str | None, after: str) -> None:
     assert loosened(before, 7) == after
+
+
+def test_a_vector_behind_a_link_of_the_table_is_outside(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "table" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "another").symlink_to(tmp_path / "table")
+    root = (tmp_path / "table").as_uri()
+    for place, is_outside in (("table/link", True), ("another", False), ("table", False), ("elsewhere", True)):
+        vector = DeletionVector(
+            storage_type="p", path_or_inline_dv=f"file://{tmp_path}/{place}/x.bin", size_in_bytes=4, cardinality=1
+        )
+        assert FileVector(file="a.parquet", rows=9, root=root, vector=vector).is_outside is is_outside

@@ -16,6 +16,7 @@ from lakelog.log.validation.features import (
     protocol_problems,
     raised_protocol,
     supported_features,
+    unenforced_features,
     upgrade_problems,
 )
 
@@ -302,3 +303,17 @@ def test_raising_is_a_sound_upgrade_to_a_sound_protocol(current: Protocol | None
     assert all(name in known or f"{name}-preview" in known for name in needed)
     assert upgrade_problems(current or protocol(1, 2), raised) == []
     assert raised_protocol(raised, needed) is raised
+
+
+@pytest.mark.parametrize(
+    ("collations", "unenforced"),
+    [
+        ('json:{"s":"spark.UTF8_LCASE"}', ["collations"]),
+        ('json:{"s":"icu.UNICODE.75.1"}', ["collations"]),
+        ('json:{"s":"spark.UTF8_BINARY"}', []),
+        ("icu.UNICODE", ["collations"]),
+    ],
+)
+def test_rows_are_not_written_to_strings_of_another_collation(collations: str, unenforced: list[str]) -> None:
+    text = pa.field("s", pa.string(), metadata={"__COLLATIONS": collations})
+    assert unenforced_features(pa.schema([pa.field("outer", pa.struct([text]))]), {}) == unenforced

@@ -117,3 +117,11 @@ def test_a_test_named_on_the_page_exists(name: str) -> None:
     file, _, test = name.partition("::")
     assert (ROOT / file).is_file(), f"there is no file {file}"
     assert test in names_of_tests(ROOT / file), f"{file} has no test {test}"
+
+
+def test_every_view_that_stands_for_a_table_is_named_as_a_difference() -> None:
+    definitions = (ROOT / "src" / "lakelog" / "catalog" / "sql" / "schema.sqlite.sql").read_text()
+    views = re.findall(r"CREATE VIEW (\w+)", definitions)
+    differences = PAGE.partition("## Where Lakelog differs")[2]
+    assert views, "the pattern finds no view"
+    assert [view for view in views if f"`{view}`" not in differences] == []

@@ -150,6 +150,10 @@ class Server:
                 self._process.wait()
         self._watchdog = self._process = None
 
+    def become_standby(self) -> None:
+        """What was halted starts as a standby, whose primary is out of reach."""
+        (self._data / "standby.signal").touch()
+
     def stop(self) -> None:
         """Stops the server and deletes its data."""
         self.halt()

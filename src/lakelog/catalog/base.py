@@ -16,7 +16,7 @@ Rows = Sequence[Row] | Any
 
 NOTHING: Mapping[int, int] = {}
 
-FORMAT = 3
+FORMAT = 4
 """The version of the catalog's tables that this code reads and writes."""
 
 
@@ -84,6 +84,8 @@ class SmallCommit:
     protocol_version: int
     paths: list[str]
     """Of the added files. If one of them is live, it is no small commit."""
+    leases: list[str]
+    """Directories of writes in flight that the commit ends. If one of them is not registered, nothing is committed."""
     rows: Mapping[str, Sequence[Row]]
     """By catalog table. In the place of their version and time come those under which they are committed."""
 
@@ -99,7 +101,14 @@ class Stands(NamedTuple):
 
 
 class OutcomeUnknown(Exception):
-    """COMMIT was sent and its answer never came. Only the commit's id, looked up later, can tell."""
+    """COMMIT was sent and its answer never came. Only the commit's id, looked up later, can tell.
+
+    ``left`` is how many seconds the caller's timeout leaves for that, if the database has an opinion.
+    """
+
+    def __init__(self, message: str, left: float | None = None) -> None:
+        super().__init__(message)
+        self.left = left
 
 
 class Catalog(ABC):

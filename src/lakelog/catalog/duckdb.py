@@ -18,6 +18,7 @@ from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
+from lakelog.disk import sync_directories
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 
 try:
@@ -125,6 +126,7 @@ class DuckdbCatalog(Catalog):
             transaction.commit()
         finally:
             transaction.rollback()
+        sync_directories(self._path.absolute().parent)
 
     def close(self) -> None:
         instance, self._opened = self._opened, None

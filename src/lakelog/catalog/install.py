@@ -1,17 +1,24 @@
 """Creates a catalog's tables, and tells an older or newer catalog from today's."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Protocol
 
-from lakelog.catalog.base import FORMAT, Catalog, Parameters, now_ms
+from lakelog.catalog.base import FORMAT, Catalog, Parameters, Row, now_ms
+from lakelog.catalog.name_key import name_key
 from lakelog.catalog.queries import read_sql
 from lakelog.errors import CatalogVersionError, ConfigurationError
+
+_NAME_KEYS = 4
+"""The format that brought the keys of names."""
 
 
 class Script(Protocol):
     """A transaction, as far as it is needed here."""
 
     def execute(self, statement: str, parameters: Parameters) -> None: ...
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]: ...
 
 
 def migrations(dialect: str, start: int) -> list[tuple[int, str]]:
@@ -43,9 +50,23 @@ def prepare(script: Script, catalog: Catalog, found: int | None, where: str, *, 
     elif found < FORMAT and upgrade:
         for step, statements in migrations(catalog.dialect, found):
             script.execute(statements, {})
+            if step == _NAME_KEYS:
+                _fill_name_keys(script, catalog)
             _record(script, catalog, step)
     else:
         check_format(found, where)
+
+
+def _fill_name_keys(script: Script, catalog: Catalog) -> None:
+    """Gives every table its key. Live tables that have one together stay, each under its exact name."""
+    tables = [
+        (table_id, name_key(name), dropped)
+        for table_id, name, dropped in script.fetch(catalog.queries["all_names"], {})
+    ]
+    live = Counter(key for _, key, dropped in tables if dropped is None)
+    for table_id, key, dropped in tables:
+        values = {"table_id": table_id, "name_key": key, "has_twin": dropped is None and live[key] > 1}
+        script.execute(catalog.queries["set_name_key"], values)
 
 
 def _record(script: Script, catalog: Catalog, version: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from weakref import WeakSet, finalize
 
 from lakelog.errors import LakelogError
+from lakelog.threads import Worker
 
 
 class FairLock:
@@ -176,10 +177,11 @@ class _Waiter:
         self._guard = threading.Lock()
         self._wanted = False
         self.pending = False
-        threading.Thread(target=self._run, name="lakelog-flock", daemon=True).start()
+        self._thread = Worker(self._run)
 
     def wait(self, timeout: float) -> bool:
-        """Whether the lock was granted in time."""
+        """Whether the lock was granted in time. Raises ``RuntimeError`` if no thread can start for it."""
+        self._thread.start()
         try:
             with self._guard:
                 self._wanted = True

@@ -9,11 +9,11 @@ import select
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from lakelog.catalog.base import NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction
+from lakelog.catalog.base import FORMAT, NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction
 from lakelog.catalog.install import check_format, prepare
 from lakelog.catalog.locks import Deadline, refuse_own_wait
 from lakelog.catalog.queries import Queries
@@ -25,15 +25,21 @@ try:
     import psycopg
     import psycopg_pool
     from psycopg import errors as pg
+    from psycopg import pq
+    from psycopg.conninfo import conninfo_to_dict
 
+    from lakelog.catalog.postgres_connection import BoundedConnection, NoAnswer
     from lakelog.catalog.postgres_small import commit_small
     from lakelog.catalog.postgres_sql import insert_one, insert_some, lock_key, quoted, rewrite
     from lakelog.catalog.postgres_transaction import (
+        FAREWELL,
+        GRACE,
         LONGEST_TURN,
         PostgresSession,
         PostgresTransaction,
+        is_refused,
         limits_of,
-        server_limit,
+        refuse_warnings,
     )
     from lakelog.catalog.postgres_values import ready
 except ImportError as error:
@@ -41,6 +47,9 @@ except ImportError as error:
 
 _LONGEST_WAY = 30 * 24 * 3_600_000
 """Milliseconds after which nothing arrives any more that was sent."""
+
+_NO_ROOM = ("too many clients", "too many connections", "connection slots are reserved")
+"""What a server says that has no connection left, in English. In other languages its own words have to do."""
 
 _fork_guard = threading.Lock()
 _leaked: list[Any] = []
@@ -75,7 +84,10 @@ class PostgresCatalog(Catalog):
         return f"PostgresCatalog({shown(self._url)!r}, schema={self.schema!r})"
 
     def open(self, *, create: bool, upgrade: bool) -> None:
-        with self.failures("connecting"), self._connect() as connection:
+        deadline = Deadline(self._timeout)
+        with self.failures("connecting", deadline), self._connect() as connection:
+            connection.limit(math.inf, Deadline(deadline.left + GRACE))
+            self._refuse_encoding(connection)
             found = self._format(connection)
             if found is not None and not upgrade:
                 check_format(found, repr(self))
@@ -83,15 +95,44 @@ class PostgresCatalog(Catalog):
                 self._prepare(connection, create=create, upgrade=upgrade)
         self._start()
 
+    def _refuse_encoding(self, connection: Any) -> None:
+        """Raises for a database that orders strings by other bytes than UTF-8's: a search would miss files."""
+        (encoding,) = connection.execute(self.queries["server_encoding"]).fetchone()
+        if encoding != "UTF8":
+            database = connection.info.dbname
+            raise ConfigurationError(
+                f"the database {database!r} of {self!r} has the encoding {encoding}, and Lakelog needs UTF8. Create "
+                "one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0 and connect to it; a catalog that is "
+                "here already moves there by pg_dump and psql"
+            )
+
     def _prepare(self, connection: Any, *, create: bool, upgrade: bool) -> None:
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(self.schema, "install"),))
-            found = self._format(connection)
-            if found is None and create:
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
-            connection.execute(f"SET LOCAL search_path = {quoted(self.schema)}")
-            prepare(_Script(connection), self, found, repr(self), create=create, upgrade=upgrade)
+        deadline: Deadline = connection.deadline
+        connection.execute(self.queries["begin"])
+        connection.execute(
+            self.queries["guard"], {**limits_of(deadline.left), "commit": lock_key(self.schema, "install")}
+        )
+        found = self._format(connection)
+        if found is None and create:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
+        connection.execute(f"SET LOCAL search_path = {quoted(self.schema)}")
+        if found is not None and found < FORMAT and upgrade:
+            # Commits compare the format under a lock of this table: those that come later see the new one.
+            connection.execute("LOCK TABLE dl_tables IN ACCESS EXCLUSIVE MODE")
+        prepare(_Script(connection), self, found, repr(self), create=create, upgrade=upgrade)
+        connection.limit(math.inf, Deadline(max(deadline.left, self._timeout / 2) + GRACE), committing=True)
+        try:
+            connection.execute("COMMIT")
+            refuse_warnings(connection)
+        except psycopg.Error as error:
+            if is_refused(error):
+                raise
+            raise DatabaseError(
+                f"whether the tables of {self!r} were made, or upgraded, is not known, since their COMMIT was not "
+                "answered as it should be. Connect again when the server is well: it goes on from what is there",
+                None,
+                scrubbed(str(error), self._url),
+            ) from None
 
     def _format(self, connection: Any) -> int | None:
         # Not to_regclass(), whose cache may not know what another process created while this one waited for the lock.
@@ -111,20 +152,39 @@ class PostgresCatalog(Catalog):
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        connection = self._take(self._timeout)
+        with self.session_within(self._timeout) as session:
+            yield session
+
+    @contextmanager
+    def session_within(self, seconds: float) -> Iterator[Session]:
+        connection = self._take(seconds)
+        connection.limit(seconds + GRACE)
         try:
-            with self.failures("reading the catalog"):
-                yield PostgresSession(connection)
+            with self.failures("reading the catalog", Deadline(seconds)):
+                yield PostgresSession(connection, seconds)
         finally:
+            self._leave_transaction(connection)
             self.give_back(connection)
+
+    def _leave_transaction(self, connection: Any) -> None:
+        """After a read that failed."""
+        if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            connection.limit(math.inf, Deadline(FAREWELL))
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
 
     def begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
     ) -> Transaction:
+        return self._begin(tables, commit_id, timeout)
+
+    def _begin(
+        self, tables: Sequence[int], commit_id: str, timeout: float, *, to_settle: bool = False
+    ) -> PostgresTransaction:
         deadline = Deadline(timeout)
         self._refuse_own_wait(tables)
         connection = self._take(timeout)
-        transaction = PostgresTransaction(self, connection, deadline, tables)
+        transaction = PostgresTransaction(self, connection, deadline, tables, to_settle=to_settle)
         try:
             transaction.start(lock_key(self.schema, f"commit {commit_id}"))
         except BaseException:
@@ -153,29 +213,50 @@ class PostgresCatalog(Catalog):
 
     @contextmanager
     def settled(self, commit_id: str, timeout: float) -> Iterator[Session]:
-        self._settle(commit_id, timeout)
-        with self.session() as session:
+        deadline = Deadline(timeout)
+        with self.session_within(timeout) as session:
+            ((is_standby,),) = session.fetch(self.queries["is_standby"], {})
+            found = session.fetch(self.queries["commit_by_id"], {"commit_id": commit_id}) if is_standby else []
+        if is_standby and not found:
+            raise DatabaseError(
+                f"{self!r} is a standby, and commit {commit_id} is not there: it may still come. Ask the primary"
+            )
+        if not is_standby:
+            self._settle(commit_id, deadline.left)
+        with self.session_within(max(deadline.left, GRACE)) as session:
             yield session
 
     def _settle(self, commit_id: str, timeout: float) -> None:
-        """Waits until the server is done with a commit, and makes one void that it has not heard of yet."""
-        # The commit's own lock is held until then. A session whose client is gone may live for as long as its limits
-        # allow: wait longer than that.
-        transaction = self.begin((), commit_id, server_limit(timeout) + 1)
+        """Waits until the server is done with a commit, and makes one void that it has not heard of yet.
+
+        A commit that is there can be missing on the standbys that it had to wait for, if its session ended before they
+        had it. A write after it that they acknowledge proves that they have all before, also changes without a version.
+        """
+        # The commit's own lock is held until the server is done with it.
+        transaction = self._begin((), commit_id, timeout, to_settle=True)
         try:
             if not transaction.fetch(self.queries["commit_by_id"], {"commit_id": commit_id}):
-                # Whoever loses this in a crash has lost the connections as well by which the commit might come.
-                transaction.execute(self.queries["not_durable"], {})
                 transaction.execute(self.queries["forget_void"], {"age": _LONGEST_WAY})
                 transaction.execute(self.queries["make_void"], {"commit_id": commit_id})
-                transaction.commit()
+            transaction.execute(self.queries["prove"], {})
+            transaction.commit()
         finally:
             transaction.rollback()
+
+    def stop_waiting(self, commit: int) -> None:
+        """Ends the wait of a commit for a lock, by the lock of its own id that it holds. Never raises.
+
+        One that does not wait for a lock is left alone: it may be in COMMIT.
+        """
+        with suppress(psycopg.Error), self._connect() as connection:
+            connection.limit(math.inf, Deadline(FAREWELL))
+            connection.execute(self.queries["stop_waiting"], {"commit": commit})
 
     def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
         deadline = Deadline(timeout)
         connection = self._take(timeout)
         try:
+            connection.limit(math.inf, Deadline(deadline.left + GRACE))
             with self.failures("noting the state of the mirror", deadline):
                 # Not in a pipeline: a pooler would not see where the transaction ends.
                 with connection.transaction():
@@ -185,6 +266,7 @@ class PostgresCatalog(Catalog):
                 rows: list[Row] = noted.fetchall()
                 return rows
         finally:
+            self._leave_transaction(connection)
             self.give_back(connection)
 
     def usage(self) -> tuple[int, int]:
@@ -219,8 +301,9 @@ class PostgresCatalog(Catalog):
 
     def _start(self) -> None:
         self.holders = {}
-        self._pool = psycopg_pool.ConnectionPool(
+        pool: Any = psycopg_pool.ConnectionPool(
             self._url,
+            connection_class=BoundedConnection,
             kwargs=self._options(),
             min_size=1,
             max_size=self._pool_size,
@@ -232,17 +315,30 @@ class PostgresCatalog(Catalog):
             name="lakelog",
             num_workers=1,
         )
-        self._pool.open()
+        try:
+            pool.open()
+        except RuntimeError as error:
+            with suppress(Exception):
+                pool.close(timeout=0)
+            raise LakelogError(
+                f"no thread can start for the connections of {self!r} ({error}): free memory or processes, and connect "
+                "again"
+            ) from error
+        self._pool = pool
         self._process = os.getpid()
 
     def _options(self) -> dict[str, Any]:
         seconds = max(int(self._timeout), 2)
+        hosts = os.environ.get("PGHOST", "")
+        with suppress(psycopg.Error):
+            hosts = str(conninfo_to_dict(self._url).get("host") or hosts)
         return {
             "autocommit": True,
             # Whatever the database, the URL or the environment prefer: texts travel as Arrow and Python have them.
             "client_encoding": "UTF8",
             "prepare_threshold": self._prepare_threshold,
-            "connect_timeout": seconds,
+            # Of one host: all of them together have the timeout.
+            "connect_timeout": max(seconds // (hosts.count(",") + 1), 2),
             # A server that vanished is noticed within the timeout.
             "tcp_user_timeout": seconds * 1000,
             "keepalives_idle": max(seconds // 3, 1),
@@ -252,7 +348,7 @@ class PostgresCatalog(Catalog):
         }
 
     def _connect(self) -> Any:
-        return psycopg.connect(self._url, **self._options())
+        return BoundedConnection.connect(self._url, **self._options())
 
     def _take(self, timeout: float) -> Any:
         if self._closed:
@@ -264,9 +360,11 @@ class PostgresCatalog(Catalog):
                 connection = self._pool.getconn(deadline.left)
             except psycopg_pool.PoolTimeout:
                 raise LakelogTimeoutError(
-                    f"one of {self._pool_size} connections to {self!r} (pool_size; or the server is unreachable)",
+                    f"one of {self._pool_size} connections to {self!r} (pool_size; or the server is unreachable, or "
+                    "has no connection left)",
                     timeout,
                 ) from None
+            connection.limit(math.inf, Deadline(max(deadline.left, GRACE)))
             if _is_alive(connection):
                 return connection
             # The pool makes another. Its own check would pause before it looks at the next, and a restart of the
@@ -282,6 +380,8 @@ class PostgresCatalog(Catalog):
             yield
         except pg.LockNotAvailable:
             raise LakelogTimeoutError(f"a commit lock in {self!r}, held by another writer", seconds) from None
+        except NoAnswer:
+            raise LakelogTimeoutError(f"an answer of PostgreSQL while {doing}", seconds) from None
         except (pg.QueryCanceled, pg.IdleInTransactionSessionTimeout):
             raise LakelogTimeoutError(f"a statement of PostgreSQL while {doing}", seconds) from None
         except psycopg.IntegrityError as error:
@@ -295,10 +395,7 @@ class PostgresCatalog(Catalog):
         except psycopg.Error as error:
             detail = scrubbed(str(error), self._url)
             if error.sqlstate is None and doing == "connecting":
-                raise ConfigurationError(
-                    f"cannot connect to {self!r}: check host, port, user and password, "
-                    f"and that the server runs. {detail}"
-                ) from None
+                raise ConfigurationError(f"cannot connect to {self!r}: {_remedy(detail)}. {detail}") from None
             raise DatabaseError(
                 f"PostgreSQL failed while {doing} ({error.sqlstate or 'no SQLSTATE'})", None, detail
             ) from None
@@ -312,6 +409,19 @@ class _Script:
 
     def execute(self, statement: str, parameters: Parameters) -> None:
         self._connection.execute(statement, parameters or None)
+
+    def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
+        return list(self._connection.execute(statement, parameters or None).fetchall())
+
+
+def _remedy(said: str) -> str:
+    """What to do about a server that did not let us in, by its words: the driver has no SQLSTATE of it."""
+    if any(words in said for words in _NO_ROOM):
+        return (
+            "the server has no connection left: close some, lower the pool_size of its clients, raise its "
+            "max_connections or the limit of this role or database, or put a pooler before it"
+        )
+    return "check host, port, user and password, and that the server runs"
 
 
 def _is_alive(connection: Any) -> bool:

@@ -6,8 +6,7 @@ still binds the second, holds locks meanwhile, and is woken up for each of them.
 
 import itertools
 import re
-import select
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -15,21 +14,19 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 from psycopg import pq
+from psycopg.generators import send
+from psycopg.waiting import Wait
 
 from lakelog.catalog.base import Parameters
-from lakelog.catalog.postgres_values import ready
 
 _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
-_CANCELLED = 1.0
-"""Seconds for telling the server that nobody waits any more."""
-
 _numbers = itertools.count()
 
 Named = dict[bytes, bytes]
 """The names of statements that a session has prepared, by their texts."""
 
 
-def send(connection: Any, statements: Sequence[tuple[str, Parameters]], named: Named | None) -> list[Any]:
+def send_piece(connection: Any, statements: Sequence[tuple[str, Parameters]], named: Named | None) -> list[Any]:
     """The results of a transaction's statements in psycopg's notation, BEGIN first, in order, if none of them fails.
 
     Each is prepared at its first use, and kept in ``named``; none is where that is None. Raises psycopg's errors, of
@@ -53,19 +50,13 @@ def _sent(connection: Any, statements: Sequence[tuple[str, Parameters]], named: 
         pgconn.enter_pipeline_mode()
         asked = [step for text, values in bound for step in _queue(pgconn, text, values, named)]
         pgconn.pipeline_sync()
-        while pgconn.flush():
-            ready(pgconn.socket, select.POLLOUT, None)
-        found, refusal = _received(pgconn)
+        found, refusal = connection.wait(_exchanged(pgconn))
         for (text, name), result in zip(asked, found, strict=False):
             if name is not None and named is not None and result.status == pq.ExecStatus.COMMAND_OK:
                 named[text] = name
         if pgconn.status == pq.ConnStatus.OK:
             pgconn.exit_pipeline_mode()
-    except BaseException as error:
-        if not isinstance(error, psycopg.Error):
-            # Somebody does not want to wait any longer, and the server may still do.
-            with suppress(Exception):
-                connection.cancel_safe(timeout=_CANCELLED)
+    except BaseException:
         # What is on its way cannot be told from the answers to what comes next.
         with suppress(psycopg.Error):
             connection.close()
@@ -93,14 +84,15 @@ def _queue(
     return [(text, name), (text, None)]
 
 
-def _received(pgconn: Any) -> tuple[list[Any], Any]:
+def _exchanged(pgconn: Any) -> Generator[Any, Any, tuple[list[Any], Any]]:
     """All results up to the end of the piece, or of the connection, and the first that is an error."""
     found: list[Any] = []
     error = None
+    yield from send(pgconn)
     while True:
         try:
             while pgconn.is_busy():
-                ready(pgconn.socket, select.POLLIN, None)
+                yield Wait.R
                 pgconn.consume_input()
         except psycopg.OperationalError:
             if error is None:

@@ -4,17 +4,29 @@ BEGIN, two statements and COMMIT, in one piece. The first statement waits for th
 the catalog is that of who has it.
 """
 
+import math
+import time
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from lakelog.catalog.base import OutcomeUnknown, SmallCommit, Stands
-from lakelog.catalog.postgres_piece import send
+from lakelog.catalog.base import FORMAT, OutcomeUnknown, SmallCommit, Stands
+from lakelog.catalog.locks import Deadline
+from lakelog.catalog.postgres_piece import send_piece
 from lakelog.catalog.postgres_sql import lock_key
-from lakelog.catalog.postgres_transaction import is_refused, limits_of, milliseconds, server_limit
+from lakelog.catalog.postgres_transaction import (
+    GRACE,
+    is_refused,
+    limits_of,
+    milliseconds,
+    refuse_warnings,
+    resolution_limit,
+    server_limit,
+)
 from lakelog.catalog.postgres_values import array_literal, as_text, sql_type
+from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.url import scrubbed
 from lakelog.errors import DatabaseError
@@ -44,29 +56,49 @@ def commit_small(connection: Any, catalog: "PostgresCatalog", commit: SmallCommi
     if sum(len(value) for value in parameters.values() if isinstance(value, str)) > _LONGEST:
         return None
     shape = tuple((table, len(rows) > 1) for table, rows in commit.rows.items())
-    statement = catalog.queries.fill("commit_at_once", inserts=inserts_of(shape))
+    statement = statement_of(catalog.queries, shape, has_leases=bool(commit.leases))
+    own_lock = lock_key(catalog.schema, f"commit {commit.commit_id}")
     guard = {
         **limits_of(seconds),
         "transaction": milliseconds(_STATEMENTS * server_limit(seconds)),
-        "commit": lock_key(catalog.schema, f"commit {commit.commit_id}"),
+        "commit": own_lock,
         "anywhere": commit.anywhere,
         "table_id": commit.table_id,
     }
     queries = catalog.queries
     piece = [(queries["begin"], {}), (queries["guard_at_once"], guard), (statement, parameters), ("COMMIT", {})]
+    began = time.monotonic()
+    connection.limit(math.inf, Deadline(seconds + GRACE), committing=True)
     try:
-        *_, found, committed = send(connection, piece, catalog.named(connection))
-    except Exception as error:
+        *_, found, committed = send_piece(connection, piece, catalog.named(connection))
+        refuse_warnings(connection)
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            catalog.stop_waiting(own_lock)
+            raise
         if isinstance(error, psycopg.Error) and is_refused(error):
             # What the server ended before COMMIT is still a transaction.
             with suppress(psycopg.Error):
                 connection.execute("ROLLBACK")
             raise
         said = str(error) if isinstance(error, psycopg.Error) else repr(error)
-        raise OutcomeUnknown(scrubbed(said, catalog.url)) from error
+        with suppress(psycopg.Error):
+            connection.close()
+        left = resolution_limit(seconds, time.monotonic() - began)
+        raise OutcomeUnknown(scrubbed(said, catalog.url), left) from error
     if committed.command_status != b"COMMIT":
         raise DatabaseError("PostgreSQL rolled the transaction back instead of committing it")
     return _stands(found) if found.ntuples else None
+
+
+def statement_of(queries: Queries, shape: Shape, *, has_leases: bool) -> str:
+    """The statement of a commit with rows of these tables."""
+    inserts = inserts_of(shape)
+    if not has_leases:
+        return queries.fill("commit_at_once", leases="", held="", inserts=inserts)
+    ends = queries.template("end_leases_at_once")
+    leases, held = queries.template("leases_at_once"), queries.template("held_at_once")
+    return queries.fill("commit_at_once", leases=leases, held=held, inserts=f"{ends} {inserts}")
 
 
 def _stands(found: Any) -> Stands:
@@ -101,7 +133,10 @@ def _parameters(commit: SmallCommit) -> dict[str, Any]:
             values += [as_text(rows[0][number]) for number in kept]
         else:
             values += [array_literal([row[number] for row in rows]) for number in kept]
+    leases = {"leases": array_literal(commit.leases)} if commit.leases else {}
     return {f"v{number}": value for number, value in enumerate(values)} | {
+        **leases,
+        "format": FORMAT,
         "table_id": commit.table_id,
         "commit_id": commit.commit_id,
         "created_at": commit.created_at,

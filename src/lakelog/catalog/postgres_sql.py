@@ -14,6 +14,8 @@ _PARAMETER = re.compile(r"\$([a-z_]\w*)")
 
 def rewrite(statement: str, schema: str) -> str:
     """From the notation of the SQL files to psycopg's."""
+    # The order of bytes, which other databases have by default and call otherwise.
+    statement = statement.replace('COLLATE "binary"', 'COLLATE "C"')
     bound = _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
     return _NAMES.sub(lambda match: _qualified(schema, match[1]), bound)
 

@@ -9,10 +9,14 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 from psycopg.copy import LibpqWriter
+from psycopg.generators import send
 
 from lakelog.catalog.base import Parameters
 
 _CHUNK = 8192
+_MOST = (1 << 31) - 1
+"""Bytes in a block of Arrow's reader of CSV."""
+
 _SQL_TYPES = {
     pa.int64(): "bigint",
     pa.int32(): "integer",
@@ -38,19 +42,22 @@ def copy_in(connection: Any, table: str, rows: Any) -> None:
             copy.write(text.getbuffer())
 
 
-def copy_out(connection: Any, statement: str, parameters: Parameters, schema: Any) -> Any:
-    """The rows of a query, by COPY, whose text Arrow reads in parallel: no Python object per row."""
+def copy_out(connection: Any, statement: str, parameters: Parameters, schema: Any, before: str = "") -> Any:
+    """The rows of a query, by COPY, whose text Arrow reads in parallel: no Python object per row.
+
+    ``before`` begins a transaction for it, which ends with it.
+    """
     copy = f"COPY ({statement}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')"
-    with psycopg.ClientCursor(connection) as cursor, cursor.copy(copy, parameters) as rows:
-        # Not joined at the end: that would keep every row's own buffer until then.
-        text = bytearray()
-        for row in rows:
-            text += row
+    asked = psycopg.ClientCursor(connection).mogrify(copy, parameters)
+    text, longest = connection.copy_out(f"{before}; {asked}; COMMIT" if before else asked)
     if not text:
         return schema.empty_table()
     return pyarrow.csv.read_csv(
         pa.BufferReader(pa.py_buffer(text)),
-        pyarrow.csv.ReadOptions(column_names=schema.names, block_size=max(len(text) // 8, 1 << 20)),
+        # Arrow refuses a row that is longer than a block.
+        pyarrow.csv.ReadOptions(
+            column_names=schema.names, block_size=min(max(len(text) // 8, 1 << 20, longest), _MOST)
+        ),
         pyarrow.csv.ParseOptions(
             delimiter=_DELIMITER,
             quote_char=_QUOTE,
@@ -73,8 +80,7 @@ class _FlushingWriter(LibpqWriter):
 
     def write(self, data: Any) -> None:
         super().write(data)
-        while self._pgconn.flush():
-            ready(self._pgconn.socket, select.POLLOUT, None)
+        self.connection.wait(send(self._pgconn))
 
 
 def array_literal(values: Sequence[Any]) -> str:

@@ -25,9 +25,10 @@ from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, R
 from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
-from lakelog.catalog.sqlite_errors import translated
+from lakelog.catalog.sqlite_errors import damaged_value, translated
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.turns import Turn
+from lakelog.disk import sync_directories
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 
 _OLDEST = 3_051_003
@@ -105,6 +106,8 @@ class SqliteCatalog(Catalog):
                 transaction.commit()
             finally:
                 transaction.rollback()
+            # SQLite syncs the names of its files, and not that of their directory.
+            sync_directories(self._path.absolute().parent)
         else:
             check_format(found, where)
 
@@ -347,12 +350,15 @@ class _SqliteSession:
         self._connection = connection
 
     def fetch(self, statement: str, parameters: Parameters) -> list[Row]:
-        return self._connection.execute(statement, _bound(parameters)).fetchall()
+        try:
+            return self._connection.execute(statement, _bound(parameters)).fetchall()
+        except UnicodeDecodeError as error:
+            raise damaged_value(error) from error
 
     def fetch_arrow(self, statement: str, parameters: Parameters, schema: Any, *, large: bool = False) -> Any:
         cursor = self._connection.execute(statement, _bound(parameters))
         batches = []
-        while rows := list(islice(cursor, _CHUNK)):
+        while rows := _some(cursor):
             columns = zip(*rows, strict=True)
             batches.append(
                 pa.RecordBatch.from_arrays(
@@ -464,6 +470,16 @@ def _bound(parameters: Parameters) -> dict[str, Any]:
     return {name: json.dumps(value) if isinstance(value, list) else value for name, value in parameters.items()}
 
 
+def _some(cursor: apsw.Cursor) -> list[Row]:
+    try:
+        return list(islice(cursor, _CHUNK))
+    except UnicodeDecodeError as error:
+        raise damaged_value(error) from error
+
+
 def _array(column: tuple[Any, ...], kind: Any) -> Any:
-    # SQLite has no boolean: 0 and 1 come back as integers.
-    return pa.array(column, pa.int64()).cast(kind) if pa.types.is_boolean(kind) else pa.array(column, kind)
+    try:
+        # SQLite has no boolean: 0 and 1 come back as integers.
+        return pa.array(column, pa.int64()).cast(kind) if pa.types.is_boolean(kind) else pa.array(column, kind)
+    except (pa.ArrowException, OverflowError) as error:
+        raise damaged_value(error) from error

@@ -29,11 +29,13 @@ class translated:
         return DatabaseError(f"SQLite failed{self._where}", None, str(error))
 
 
+_DAMAGED = "the SQLite file is damaged: stop, and keep a copy of it"
+
 _MEANINGS: dict[type[apsw.Error], str] = {
     apsw.BusyError: "the SQLite file is locked by a program other than Lakelog",
     apsw.FullError: "the disk of the catalog is full; nothing was committed",
     apsw.NotADBError: "the file is not a SQLite database",
-    apsw.CorruptError: "the SQLite file is damaged: stop, and keep a copy of it",
+    apsw.CorruptError: _DAMAGED,
     apsw.CantOpenError: "the SQLite file cannot be opened",
 }
 
@@ -41,3 +43,8 @@ _MEANINGS: dict[type[apsw.Error], str] = {
 def _constraint(error: apsw.ConstraintError) -> str:
     # The message names the constraint or its columns after the first colon; it is shown, never decided on.
     return str(error).partition(": ")[2] or "unknown"
+
+
+def damaged_value(error: Exception) -> DatabaseError:
+    """For a text that is not UTF-8, or a value of another type than its column: SQLite does not look at either."""
+    return DatabaseError(_DAMAGED, None, str(error))

@@ -10,6 +10,7 @@ from pathlib import Path
 from weakref import finalize
 
 from lakelog.catalog.locks import Descriptor
+from lakelog.threads import Worker
 
 _log = logging.getLogger("lakelog.catalog")
 
@@ -92,10 +93,11 @@ class _Taker:
         self._tries = 0
         self.trying = False
         self.holds = False
-        threading.Thread(target=self._run, name="lakelog-turn", daemon=True).start()
+        self._thread = Worker(self._run)
 
     def take(self, timeout: float) -> bool:
         """Waits until it is our turn, or the time is over. Whether others wait, too."""
+        self._thread.start()
         self._let_go()
         with self._guard:
             self._wanted = True

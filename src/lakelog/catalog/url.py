@@ -44,6 +44,11 @@ def _file(url: str, rest: str) -> Path:
             f"or {url.partition(':')[0]}:////absolute/path, without ? or #"
         )
     path = Path(unquote(rest[1:]))
+    if str(path).startswith(":memory:"):
+        raise ConfigurationError(
+            f"{shown(url)!r} names no file, and a catalog in memory would end with its process: name one, such as "
+            f"{url.partition(':')[0]}:///catalog.db"
+        )
     if path.is_dir():
         raise ConfigurationError(
             f"{path} is a directory: the URL must name the catalog's file, such as {path}/catalog.db"

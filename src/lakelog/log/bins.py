@@ -1,11 +1,11 @@
 """Which files a compaction puts together: those of one partition, small ones first, up to a size."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakelog.catalog.stored import stored_json
 from lakelog.errors import ValidationError, Violation
 
 TARGET_SIZE = "delta.targetFileSize"
@@ -105,7 +105,7 @@ def _by_partition(files: Any) -> list[list[_File]]:
 
 
 def _with_vector(position: int, size: int, count: int | None, vector: str) -> _File:
-    deleted = json.loads(vector)["cardinality"]
+    deleted = stored_json(vector)["cardinality"]
     if not count:
         # Once it is written again, its rows are counted.
         return _File(position, size, None, True)

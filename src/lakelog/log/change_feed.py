@@ -4,7 +4,6 @@ A commit that has change files is told by them alone. Any other is told by what 
 that this changed no data.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.catalog.base import Row
+from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import LakelogError, ValidationError, VersionNotFoundError, Violation
 from lakelog.log.appends import are_partitioned_by
 from lakelog.log.commit import Committer
+from lakelog.log.feed_columns import FEED_PROPERTY, feed_column_problems
 from lakelog.log.reading import TO_READ
 from lakelog.log.snapshot import FILE_SCHEMA, Snapshot
 from lakelog.log.state import TableMetadata, read_metadata
@@ -25,12 +26,6 @@ from lakelog.schema.changes import changes_between
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset
-
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""What a row of the feed has beside the table's columns."""
-
-FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 FEED_SCHEMA = pa.schema(
     [
@@ -126,10 +121,16 @@ class ChangeFeed:
         return self._readable(files)
 
     def _commits(self, first: int, last: int) -> list[Row]:
-        """Rows of the history, oldest first."""
+        """Rows of the history, oldest first. Asked after all else was read, so that an expiry in between shows."""
         key = {"table_id": self.dataset.id, "first": first, "last": last, "limit": last - first + 1}
         with self.committer.catalog.session() as session:
-            return list(reversed(session.fetch(self.committer.catalog.queries["history"], key)))
+            rows = session.fetch(self.committer.catalog.queries["history"], key)
+        if len(rows) != last - first + 1:
+            raise VersionNotFoundError(
+                f"versions {first} to {last} of dataset {self.dataset.name!r} are no longer all there: "
+                f"dataset.first_version is the oldest one left"
+            )
+        return list(reversed(rows))
 
     def _metadata(self, first: int, last: int) -> list[TableMetadata]:
         """The metadata at a version and what replaced it up to another, oldest first."""
@@ -160,11 +161,8 @@ class ChangeFeed:
 
     def _check_columns(self, metadata: Sequence[TableMetadata], first: int) -> None:
         ours = self.snapshot.state.metadata
-        taken = {name.lower() for name in (*ours.schema.names, *ours.physical.names)}
-        problems = [
-            Violation(name, "is a column of the table, and of the feed") for name in FEED_COLUMNS if name in taken
-        ]
-        if problems:
+        # Lakelog has not always refused them.
+        if problems := list(feed_column_problems(ours.schema, ours.action.configuration)):
             raise ValidationError(f"change feed of {self.dataset.name!r}", problems)
         later = [each for each in metadata if each.version > self.snapshot.version]
         if not all(_reads_alike(each, ours) for each in later):
@@ -261,5 +259,5 @@ def _merged_nothing(commit: Row) -> bool:
     operation, extra = commit[4], commit[6]
     if operation != "MERGE" or not extra:
         return False
-    metrics = json.loads(extra).get("operationMetrics")
+    metrics = stored_json(extra).get("operationMetrics")
     return isinstance(metrics, dict) and all(str(metrics.get(name)) == "0" for name in _MERGED)

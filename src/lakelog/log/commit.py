@@ -1,12 +1,14 @@
 """The one way in which anything is ever committed.
 
 A commit is a list of drafts, one per table. Inside one database transaction, always in this order: take the tables'
-locks, read and compare their heads, insert the version, insert the actions, move the heads by one, commit.
+locks, read and compare their heads and the catalog's format, lock the leases of the writes that brought the files, read
+the clock, insert the version, insert the actions, move the heads by one, end the leases, commit.
 """
 
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,7 @@ from lakelog.catalog.base import (
     Transaction,
     now_ms,
 )
+from lakelog.catalog.install import check_format
 from lakelog.catalog.locks import Deadline
 from lakelog.errors import (
     CommitOutcomeUnknown,
@@ -26,17 +29,20 @@ from lakelog.errors import (
     ConfigurationError,
     DatabaseError,
     DatasetNotFoundError,
+    LakelogError,
     LakelogTimeoutError,
     PrivilegeError,
     ValidationError,
     Violation,
 )
 from lakelog.log.draft import Draft
+from lakelog.log.durability import DataSync
 from lakelog.log.outcomes import CommitResult, Committed, Conflict, Outcome, Watcher
 from lakelog.log.removes import LiveFile
 from lakelog.log.small_commit import commit_small, version_row
 from lakelog.log.state import Head, States, TableState
-from lakelog.telemetry import CommitRecord
+from lakelog.log.times import AheadOfTheClock
+from lakelog.telemetry import CommitRecord, count_failed_watch, log_safely
 
 LOOKED_UP = 8192
 """Paths that one statement looks up."""
@@ -45,14 +51,28 @@ _PAUSE = 0.1
 """Seconds between two questions to a database that was lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What a commit finds once it has its locks."""
+
+    heads: list[Head]
+    """Of the drafts' tables."""
+    live: list[dict[str, LiveFile]]
+    """Of each draft, the live rows of the paths that it touches."""
+    time: int
+    """The one time of the commit on all its tables: after that of every head."""
+
+
 class Committer:
     """Commits drafts to a catalog. Never retries."""
 
-    def __init__(self, catalog: Catalog, timeout: float) -> None:
+    def __init__(self, catalog: Catalog, timeout: float, durability: str = "full") -> None:
         self.catalog = catalog
+        self.data = DataSync(catalog, durability)
         self.states = States(catalog)
         self.timeout = timeout
         self.watcher: Watcher | None = None
+        self._ahead = AheadOfTheClock()
 
     def commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int] = MappingProxyType({})) -> Outcome:
         """All drafts or none, and only while the tables of ``unchanged`` are at these versions.
@@ -75,9 +95,20 @@ class Committer:
             self.watcher.check(table_id, expected)
 
     def tell(self, drafts: Sequence[Draft]) -> None:
-        """Tells that drafts are committed, for which their locks are gone."""
-        if self.watcher is not None:
-            self.watcher.told([draft.committed for draft in drafts if draft.committed is not None])
+        """Tells that drafts are committed, for which their locks are gone. Never raises: the commits stand."""
+        committed = [draft.committed for draft in drafts if draft.committed is not None]
+        try:
+            self._ahead.warn(drafts)
+            if self.watcher is not None:
+                self.watcher.told(committed)
+        except Exception:
+            names = ", ".join(f"{each.result.table!r} at version {each.result.version}" for each in committed)
+            count_failed_watch()
+            log_safely("%s: committed, but what watches commits has failed", names)
+
+    def now(self, session: Session) -> int:
+        """The time by which commits and leases go, in milliseconds: the server's, where the database has one."""
+        return int(session.fetch(self.catalog.queries["clock"], {"now": now_ms()})[0][0])
 
     def _commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int]) -> Outcome:
         commit_id = str(uuid.uuid4())
@@ -89,6 +120,7 @@ class Committer:
                     record.outcome = "conflict"
                     return base
                 bases.append(base)
+            self.data.before_commit(drafts)
             deadline = Deadline(self.timeout)
             if len(drafts) == 1 and not unchanged:
                 small = commit_small(self, drafts[0], bases[0], commit_id, record, deadline)
@@ -120,18 +152,22 @@ class Committer:
         record.waited = transaction.waited
         if isinstance(looked, Conflict):
             return looked
-        heads, live = looked
         problems = [
-            problem for draft, found in zip(drafts, live, strict=True) for problem in _live_problems(draft, found)
+            problem
+            for draft, found in zip(drafts, looked.live, strict=True)
+            for problem in _live_problems(draft, found)
         ]
         problems += self._txn_problems(transaction, drafts)
         problems += self._vacuumed_problems(transaction, drafts)
         if problems:
             raise ValidationError("commit", problems)
-        return [
-            self._write_table(transaction, draft, base, head, found, commit_id, record)
-            for draft, base, head, found in zip(drafts, bases, heads, live, strict=True)
+        results = [
+            self._write_table(transaction, draft, base, head, found, looked.time, commit_id, record)
+            for draft, base, head, found in zip(drafts, bases, looked.heads, looked.live, strict=True)
         ]
+        for directory in _leases(drafts):
+            transaction.execute(self.catalog.queries["end_lease"], {"directory": directory})
+        return results
 
     def finish(
         self,
@@ -166,12 +202,17 @@ class Committer:
         """A live table's head. Raises ``DatasetNotFoundError``."""
         return self._live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
 
-    def lock(self, transaction: Transaction, table_id: int, expected: int | None) -> Head | Conflict:
-        """A live table's head with its lock, unless another one is expected. Raises ``DatasetNotFoundError``."""
+    def lock(
+        self, transaction: Transaction, table_id: int, expected: int | None, *, hidden: bool = False
+    ) -> Head | Conflict:
+        """A live table's head with its lock, unless another one is expected. Raises ``DatasetNotFoundError``.
+
+        With ``hidden``, that of a dropped one, too.
+        """
         queries, key = self.catalog.queries, {"table_id": table_id, "expected": expected}
         asked = [(queries["line_up"], {"table_id": table_id})] if expected is None and "line_up" in queries else []
         *_, rows = transaction.fetch_each(*asked, (queries["lock_head"], key))
-        return self._locked(transaction, rows, table_id, expected)
+        return self._locked(transaction, rows, table_id, expected, hidden=hidden)
 
     def _locked(
         self,
@@ -183,6 +224,8 @@ class Committer:
         hidden: bool = False,
     ) -> Head | Conflict:
         if rows:
+            # A process that was there before an upgrade must not write what it takes for the format.
+            check_format(rows[0][len(Head._fields)], repr(self.catalog))
             return self._live_head(rows, table_id, hidden=hidden)
         found = transaction.give_up(self.catalog.queries["table_by_id"], {"table_id": table_id})
         head = self._live_head(found, table_id, hidden=hidden)
@@ -236,8 +279,8 @@ class Committer:
         drafts: Sequence[Draft],
         bases: Sequence[TableState | None],
         unchanged: Mapping[int, int],
-    ) -> tuple[list[Head], list[dict[str, LiveFile]]] | Conflict:
-        """Locks and heads, and the live rows of the paths that the drafts touch, in one round trip if it can."""
+    ) -> _Looked | Conflict:
+        """Locks, heads and time, and the live rows of the paths that the drafts touch, in one round trip if it can."""
         queries = self.catalog.queries
         wanted = {draft.table_id: None if draft.anywhere else draft.expected for draft in drafts}
         # A vacuum of a table that files are taken over from waits until they are, or is known by then.
@@ -245,6 +288,9 @@ class Committer:
         lines = sorted(draft.table_id for draft in drafts if draft.anywhere and "line_up" in queries)
         asked: list[tuple[str, dict[str, Any]]] = [(queries["line_up"], {"table_id": table_id}) for table_id in lines]
         asked += [(queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected]
+        leases = _leases(drafts)
+        asked += [(queries["lock_lease"], {"directory": directory}) for directory in leases]
+        asked.append((queries["clock"], {"now": now_ms()}))
         lookups = [(draft, list(_path_lists(draft))) for draft in drafts]
         for draft, lists in lookups:
             asked += [
@@ -266,8 +312,15 @@ class Committer:
             if conflict := self._moved(draft, base, head):
                 return conflict
             draft.move_to(head.version)
+        if lost := [directory for directory in leases if not next(answers)]:
+            raise LakelogError(
+                f"the write to {lost[0]} is not registered any more: a vacuum has taken its lease back, and may have "
+                "deleted its files. Nothing was committed: write again"
+            )
+        ((clock,),) = next(answers)
         live = [{path: LiveFile(*rest) for _ in lists for path, *rest in next(answers)} for _, lists in lookups]
-        return [heads[draft.table_id] for draft in drafts], live
+        after_all = max(head.committed_at for head in heads.values()) + 1
+        return _Looked([heads[draft.table_id] for draft in drafts], live, max(clock, after_all))
 
     def _moved(self, draft: Draft, base: TableState | None, head: Head) -> Conflict | None:
         """Whether a draft cannot stand on the head, which is the expected one, or another if it may stand anywhere."""
@@ -332,11 +385,13 @@ class Committer:
         base: TableState | None,
         head: Head,
         live: dict[str, LiveFile],
+        now: int,
         commit_id: str,
         record: CommitRecord,
     ) -> CommitResult:
         queries = self.catalog.queries
-        committed_at = max(draft.description.committed_at or now_ms(), head.committed_at + 1)
+        elsewhere = draft.description.committed_at
+        committed_at = now if elsewhere is None else max(elsewhere, head.committed_at + 1)
         versions = version_row(draft, commit_id, committed_at)
         transaction.insert("dl_table_versions", [versions])
         written: dict[str, Any] = {"dl_table_versions": [versions]}
@@ -378,13 +433,15 @@ class Committer:
         )
         return result
 
-    def settled(self, commit_id: str, statement: str, parameters: Parameters) -> list[Row]:
+    def settled(
+        self, commit_id: str, statement: str, parameters: Parameters, lost: OutcomeUnknown | None = None
+    ) -> list[Row]:
         """What a statement finds when the commit of this id stands or never will; asks while the database comes back.
 
-        Raises ``CommitOutcomeUnknown`` when the timeout is over, and ``PrivilegeError`` for who must not write: a
-        commit that is not there has to be kept from coming.
+        ``lost`` limits the time for that to what the commit has left. Raises ``CommitOutcomeUnknown`` when the time is
+        over, and ``PrivilegeError`` for who must not write: a commit that is not there has to be kept from coming.
         """
-        deadline = Deadline(self.timeout)
+        deadline = Deadline(self.timeout if lost is None or lost.left is None else lost.left)
         while True:
             try:
                 with self.catalog.settled(commit_id, deadline.left) as session:
@@ -404,7 +461,7 @@ class Committer:
         """What is known of a commit that stands, though its answer was lost. Raises if it does not, or nobody knows."""
         record.outcome = "unknown"
         try:
-            rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id})
+            rows = self.settled(commit_id, self.catalog.queries["commit_by_id"], {"commit_id": commit_id}, lost)
         except (CommitOutcomeUnknown, PrivilegeError) as error:
             raise CommitOutcomeUnknown(commit_id, tables, f"{lost}; {error.detail}") from error
         if not rows:
@@ -462,6 +519,11 @@ def _added_paths(draft: Draft) -> set[str]:
 def _sources(drafts: Sequence[Draft]) -> set[int]:
     """Other tables that files are taken over from."""
     return {draft.inherited.table_id for draft in drafts if draft.inherited.table_id is not None}
+
+
+def _leases(drafts: Sequence[Draft]) -> list[str]:
+    """In the order in which all commits lock them."""
+    return sorted({directory for draft in drafts for directory in draft.leases})
 
 
 def _names(drafts: Sequence[Draft]) -> str:

@@ -28,27 +28,24 @@ it would have read and done the same there. Each winner is looked at by itself:
     compaction                          its input files, and nothing else (``data_change=False``)
 
 "Added rows" and "removed rows" are actions with ``dataChange``, also of a file that a later winner removed again. A
-file without statistics can hold anything. So does, for this question, a predicate that cannot be analysed match.
+file without statistics can hold anything. So does, for this question, a predicate that cannot be analysed match, and a
+partition value that cannot be told from another equal it.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.errors import ValidationError, Violation
+from lakelog.errors import ValidationError
 from lakelog.log.commit import Committer
-from lakelog.log.pruning.bounds import Kind, partition_bounds
+from lakelog.log.partition_values import PartitionValues, files_in
 from lakelog.log.pruning.plan import KeyQuery
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate
 from lakelog.log.snapshot import search_plan
 from lakelog.log.state import TableMetadata
-
-PartitionValues = Mapping[str, str | None]
 
 _KEY = pa.schema([("version", pa.int64()), ("ordinal", pa.int32())])
 _TOUCHED = pa.schema(
@@ -189,7 +186,7 @@ class _Between:
                 note(changed, "and this commit read the whole table")
             elif reads.partitions:
                 metadata = self._metadata()
-                inside = files_in(changed, reads.partitions, metadata)
+                inside = files_in(changed, reads.partitions, metadata, unsure=True)
                 note(inside, "in a partition that this commit overwrites")
             if reads.predicates:
                 matching = self._matching(changed, reads.predicates)
@@ -226,43 +223,3 @@ class _TouchedKeys(KeyQuery):
 
     def _positive(self, sql: str, complement: bool) -> str:
         return f"{'EXCEPT' if complement else 'INTERSECT'}\nSELECT version, ordinal FROM (\n{sql}\n) AS k"
-
-
-def files_in(files: Any, partitions: Iterable[PartitionValues], metadata: TableMetadata) -> Any:
-    """The files of these partitions, whose values are compared as values and not as texts.
-
-    A partition that names only some of the columns is all that agree in them.
-    """
-    kinds: dict[str, Kind | None] = dict.fromkeys(metadata.partition_columns)
-    kinds |= {leaf.path[0]: kind for leaf, kind in metadata.bounded if leaf.path[0] in kinds}
-    unknown = {name for values in partitions for name in values if name not in kinds}
-    if unknown:
-        message = f"is not one of the partition columns {list(kinds)}"
-        raise ValidationError("partitions", [Violation(repr(name), message) for name in sorted(unknown)])
-    wanted: dict[tuple[str, ...], set[tuple[Any, ...]]] = {}
-    for values in partitions:
-        names = tuple(sorted(values))
-        wanted.setdefault(names, set()).add(_identity(values, names, kinds))
-    texts = pc.unique(files["partition_values"]).to_pylist()
-    inside = [
-        text
-        for text in texts
-        if any(_identity(json.loads(text), names, kinds) in known for names, known in wanted.items())
-    ]
-    return files.filter(pc.is_in(files["partition_values"], pa.array(inside, pa.string())))
-
-
-def _identity(values: PartitionValues, names: tuple[str, ...], kinds: Mapping[str, Kind | None]) -> tuple[Any, ...]:
-    """Equal for equal values, however they were written."""
-    return tuple(_value_identity(values[name], kinds[name]) for name in names)
-
-
-def _value_identity(value: str | None, kind: Kind | None) -> Any:
-    if value is None or value == "":
-        return None
-    if kind is None or kind is Kind.TEXT:
-        return value
-    if kind is Kind.SINGLE:
-        # Bounds keep a distance from the digits, which may be fewer in one text than in another.
-        return str(np.float32(value) + np.float32(0))
-    return partition_bounds(kind, value, None)

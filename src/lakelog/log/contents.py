@@ -30,6 +30,8 @@ class Contents:
     """As ``RemoveFiles`` takes it."""
     row_groups: pa.Table | None = None
     inherited: Inherited = field(default_factory=Inherited)
+    leases: tuple[str, ...] = ()
+    """Of the writes in flight that brought the files."""
 
     def draft(self, expected: int) -> Draft:
         """The commit on top of a version."""
@@ -39,7 +41,9 @@ class Contents:
         if self.removes is not None and self.removes.num_rows:
             inputs.append(RemoveFiles(self.removes))
         groups = () if self.row_groups is None else self.row_groups
-        return Draft(self.table_id, expected, inputs, self.description, groups, inherited=self.inherited)
+        return Draft(
+            self.table_id, expected, inputs, self.description, groups, inherited=self.inherited, leases=self.leases
+        )
 
     @property
     def is_nothing(self) -> bool:
@@ -65,6 +69,7 @@ class Contents:
             removes=_concatenated(self.removes, _without(later.removes, mine)),
             row_groups=groups,
             inherited=self._inherited_with(later),
+            leases=(*self.leases, *later.leases),
         )
 
     def _inherited_with(self, later: "Contents") -> Inherited:

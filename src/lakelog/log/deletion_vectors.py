@@ -6,6 +6,7 @@ not fit together is an error: a vector is applied as it was written, or nothing 
 
 import base64
 import json
+import os
 import re
 import uuid
 import zlib
@@ -13,14 +14,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import DeletionVector
+from lakelog.catalog.stored import stored_json
 from lakelog.errors import ConfigurationError, LakelogError
+from lakelog.log.places import is_absolute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,6 +74,21 @@ class FileVector:
                 return None
         raise ValueError(f"is stored as {self.vector.storage_type!r}, which is none of 'u', 'p' and 'i'")
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether the vector lies in a file that is not below the table's location. Raises ``ValueError``."""
+        place = self.place
+        if place is None or self.vector.storage_type == "u":
+            return False
+        found, root = urlsplit(place), urlsplit(self.root)
+        if (_scheme(found.scheme), found.netloc) != (_scheme(root.scheme), root.netloc):
+            return True
+        path, above = unquote(found.path), unquote(root.path).rstrip("/")
+        if found.scheme == "file":
+            # A log may name the directory that a link leads to, or one below the table that leads elsewhere.
+            path, above = os.path.realpath(path), os.path.realpath(above)
+        return not path.startswith(f"{above}/")
+
     def read(self, open_file: Callable[[str], Any]) -> "NDArray[np.int64]":
         """The indexes of the deleted rows, in order. ``open_file`` gives a ``pyarrow.NativeFile`` for a URI.
 
@@ -79,6 +97,9 @@ class FileVector:
         place = None
         try:
             place = self.place
+            # A shallow clone has its vectors where it has its files.
+            if self.is_outside and not is_absolute(self.file):
+                raise ValueError("it lies outside of the table, and nothing there is opened")
             data = self._inline() if place is None else self._stored(place, open_file)
             return self._rows(data)
         except FileNotFoundError as error:
@@ -171,7 +192,7 @@ def loosened(stats: str | None, rows: int) -> str:
     The text of every number stays, since a number that was read and written again may be another one. Where that
     cannot be, only the number of rows is left, all of which are counted.
     """
-    said = json.loads(stats) if stats else {}
+    said = stored_json(stats) if stats else {}
     text = str(stats)
     if "numRecords" in said:
         if said.get("tightBounds") is False:
@@ -197,8 +218,13 @@ def live_rows(files: pa.Table) -> Any:
     vectors = files.column("deletion_vector")
     if vectors.null_count == files.num_rows:
         return files.column("row_count")
-    deleted = [0 if text is None else json.loads(text)["cardinality"] for text in vectors.to_pylist()]
+    deleted = [0 if text is None else stored_json(text)["cardinality"] for text in vectors.to_pylist()]
     return pc.subtract(files.column("row_count"), pa.array(deleted, pa.int64()))
+
+
+def _scheme(name: str) -> str:
+    name = name.lower()
+    return "s3" if name in ("s3a", "s3n") else name
 
 
 def _from_z85(text: str) -> bytes:

@@ -30,6 +30,8 @@ from lakelog.log.validation.features import upgrade_problems
 from lakelog.log.validation.row_groups import validate_row_groups
 from lakelog.schema import to_bytes
 from lakelog.schema.changes import changes_between
+from lakelog.schema.mapping import physical_name
+from lakelog.schema.projection import is_native, project
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class Inherited:
     """The table of that version, if it is another one in the same catalog."""
     restores: int | None = None
     """The schema version that the table goes back to."""
+    reads_all: bool = False
+    """Whether the schema that comes with it reads every file as it is, whatever schema that was recorded under."""
     schema_versions: Mapping[str, int] = field(default_factory=dict)
     """Of added files by their paths: under which they were written."""
     unsure: frozenset[str] = frozenset()
@@ -110,8 +114,9 @@ class Draft:
         *,
         imported: bool = False,
         inherited: Inherited | None = None,
+        leases: Sequence[str] = (),
     ) -> None:
-        if misused := _misused(table_id, expected, actions):
+        if misused := _misused(table_id, expected, actions, leases):
             raise ValidationError("commit", misused)
         self.table_id = table_id
         self.expected = expected
@@ -119,6 +124,8 @@ class Draft:
         self.imported = imported
         """Whether the commit was made elsewhere before: it is taken as it is, also by a table that is not shown yet."""
         self.inherited = inherited or Inherited()
+        self.leases = tuple(leases)
+        """Directories of writes in flight. The commit needs their registrations, and ends them, or does not happen."""
         self.anywhere = False
         """Whether it may stand on any later head, too, whose metadata and protocol are those it was checked against."""
         self.committed: Committed | None = None
@@ -205,6 +212,11 @@ class Draft:
             and self.inherited == Inherited()
         )
 
+    @property
+    def change_paths(self) -> list[str]:
+        """The files of the change feed."""
+        return [each.path for each in self._cdc]
+
     def move_to(self, head: int) -> None:
         """Puts a draft that may stand anywhere on top of another head."""
         self.expected = head
@@ -262,6 +274,8 @@ class Draft:
                     said: dict[str, Any] = {"changes": [change.to_dict() for change in found]}
                     if self.inherited.restores is not None:
                         said["restores"] = self.inherited.restores
+                    elif self.inherited.reads_all or (self.imported and _is_return(state.metadata, self.metadata)):
+                        said["reads_all"] = True
                     changes = encode_json(said)
                 yield "schema_versions", [(table_id, self.metadata.schema_version, to_bytes(schema), version, changes)]
         if self.new_protocol is not None:
@@ -304,6 +318,11 @@ class Draft:
         yield from self.adds.rows(table_id, version, self.metadata, older, unsure)
 
 
+def _is_return(before: TableMetadata, after: TableMetadata) -> bool:
+    """Whether no reader gets from one schema to the next, as after a RESTORE. Delta reads all files by the newest."""
+    return not is_native(project(list(before.schema), list(after.schema), physical_name))
+
+
 def _in_commit_timestamp_problems(before: Metadata, after: Metadata) -> list[Violation]:
     """Readers have to be told when a table began to have them, by the time of a commit that nobody knows before it."""
     if after.is_on(IN_COMMIT_TIMESTAMPS) and not before.is_on(IN_COMMIT_TIMESTAMPS):
@@ -318,11 +337,16 @@ def integer_problems(name: str, value: Any) -> list[Violation]:
     return [Violation(name, f"expected an integer of 64 bits, got {describe(value)}")]
 
 
-def _misused(table_id: Any, expected: Any, actions: Any) -> list[Violation]:
+def _misused(table_id: Any, expected: Any, actions: Any, leases: Any) -> list[Violation]:
     """Arguments of another type, about which nothing else can be said."""
     found = [*integer_problems("table id", table_id), *integer_problems("version", expected)]
     if not isinstance(actions, Sequence) or isinstance(actions, str | bytes):
         found.append(Violation("actions", f"expected a list of actions, got {describe(actions)}"))
+    if not isinstance(leases, Sequence) or isinstance(leases, str | bytes):
+        found.append(Violation("leases", f"expected a list of directories, got {describe(leases)}"))
+    else:
+        bad = [each for each in leases if not isinstance(each, str) or text_problem(each)]
+        found += [Violation("leases", f"expected the name of a directory, got {describe(each)}") for each in bad]
     return found
 
 

@@ -1,6 +1,5 @@
 """How a table's schema changes: as far as a write needs and may, or as somebody asks for."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,9 @@ import pyarrow.compute as pc
 
 from lakelog.actions import Action, Metadata
 from lakelog.catalog.base import Row
+from lakelog.catalog.stored import stored_json
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
+from lakelog.log.clustering import CLUSTERING, cluster_by_what_stays, clustering_columns
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
@@ -120,7 +121,7 @@ class SchemaVersion:
     @classmethod
     def of(cls, row: Row) -> "SchemaVersion":
         version, arrow_schema, introduced_by, merged, committed_at, operation, commit_id = row
-        said = json.loads(merged)["changes"] if merged else []
+        said = stored_json(merged)["changes"] if merged else []
         return cls(
             version=version,
             schema=from_bytes(bytes(arrow_schema)),
@@ -167,13 +168,15 @@ def plan_overwrite(snapshot: Snapshot, incoming: Any, partition_by: Sequence[str
         return _plan(snapshot.state, incoming, MergeOptions())
     _check_rules_stay(snapshot.state.metadata.rules)
     schema, configuration = name_new_columns(fresh, dict(action.configuration))
+    physical = physical_schema(schema) if is_mapped(configuration) else schema
+    actions = _actions(snapshot.state, Layout(schema, configuration, partitions))
     return WritePlan(
         base_version=snapshot.version,
         schema=schema,
         changes=changes_between(snapshot.schema, schema),
-        actions=tuple(_actions(snapshot.state, Layout(schema, configuration, partitions))),
+        actions=(*actions, *cluster_by_what_stays(snapshot, physical)),
         incoming=arriving,
-        physical=physical_schema(schema) if is_mapped(configuration) else schema,
+        physical=physical,
     )
 
 
@@ -245,10 +248,10 @@ def alter(
     """Commits a change of the head's columns; None if there is nothing to change. Never retries."""
     with committer.catalog.session() as session:
         state = committer.states.of_head(session, committer.head(session, table_id))
-        key = {"table_id": table_id, "domain": "delta.clustering", "version": state.version}
+        key = {"table_id": table_id, "domain": CLUSTERING, "version": state.version}
         domains = session.fetch(committer.catalog.queries["domain_at"], key)
     action = state.metadata.action
-    clustering = json.loads(domains[0][0]).get("clusteringColumns", []) if domains and not domains[0][1] else []
+    clustering = clustering_columns(domains[0][0]) if domains and not domains[0][1] else []
     before = Layout(
         state.metadata.schema,
         action.configuration,

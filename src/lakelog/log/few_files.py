@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from lakelog.actions import AddFile
+from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.base import Row
-from lakelog.errors import Violation
+from lakelog.errors import DatabaseError, Violation
 from lakelog.log.files import RowGroup, add_values
 from lakelog.log.pruning.bounds import Bounds, bounds_of, partition_bounds
 from lakelog.log.state import TableMetadata
@@ -33,6 +33,11 @@ class FewFiles:
     def vectors(self) -> dict[str, str | None]:
         """The identity of each file's deletion vector."""
         return {add.path: add.deletion_vector.unique_id if add.deletion_vector else None for add in self._adds}
+
+    @property
+    def stored_vectors(self) -> list[DeletionVector]:
+        """The deletion vectors themselves."""
+        return [add.deletion_vector for add in self._adds if add.deletion_vector]
 
     def problems(self, metadata: TableMetadata) -> list[Violation]:
         """What contradicts the table's metadata, or the files' own row groups."""
@@ -144,7 +149,12 @@ def bounds_by_leaf(
         path = leaf.path
         if path[0] in partition_values:
             bounds = partition_bounds(kind, partition_values[path[0]], count)
-            assert bounds is not None, "checked by problems()"
+            if bounds is None:
+                # Of a commit, problems() has said so. Only a catalog that is damaged gets here.
+                raise DatabaseError(
+                    f"the catalog is damaged: {partition_values[path[0]]!r} is not a value of the partition column "
+                    f"{leaf.name}. Stop, keep a copy of it, and restore a backup"
+                )
             found[leaf.name] = bounds
         elif stats is None:
             continue

@@ -13,16 +13,20 @@ _UNITS = {
 }
 """In milliseconds. Months and years are none: how long they are depends on when they begin."""
 
+LONGEST = 365_250 * 86_400_000
+"""A thousand years. What is longer is as good as this."""
+
 _PART = re.compile(r"([0-9]+)\s+([a-z]+?)s?(?:\s+|$)")
 
 
 def milliseconds_in(interval: str) -> int | None:
-    """How long an interval is; None if that cannot be told."""
+    """How long an interval is, at most ``LONGEST``; None if that cannot be told."""
     rest = interval.strip().lower().removeprefix("interval").strip()
     total, end = 0.0, 0
     while part := _PART.match(rest, end):
         if part[2] not in _UNITS:
             return None
-        total += int(part[1]) * _UNITS[part[2]]
+        # Neither a float nor Python's reading of digits takes any number of them.
+        total += int(part[1]) * _UNITS[part[2]] if len(part[1]) < 20 else LONGEST
         end = part.end()
-    return int(total) if rest and end == len(rest) else None
+    return int(min(total, LONGEST)) if rest and end == len(rest) else None

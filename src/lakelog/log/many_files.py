@@ -64,10 +64,15 @@ class ManyFiles:
 
     @property
     def vectors(self) -> dict[str, str | None]:
-        vectors = self._table.select(["path", "deletion_vector"]).filter(
-            self._table.column("deletion_vector").is_valid()
-        )
-        return {row["path"]: DeletionVector.from_json(row["deletion_vector"]).unique_id for row in vectors.to_pylist()}
+        paths = self.paths.filter(self._table.column("deletion_vector").is_valid()).to_pylist()
+        return {path: vector.unique_id for path, vector in zip(paths, self.stored_vectors, strict=True)}
+
+    @property
+    def stored_vectors(self) -> list[DeletionVector]:
+        """The deletion vectors themselves."""
+        return [
+            DeletionVector.from_json(text) for text in self._table.column("deletion_vector").drop_null().to_pylist()
+        ]
 
     def _stateless_problems(self) -> list[Violation]:
         found = [Violation(f"add {path}", "is added twice") for path in repeated_paths(self.paths)]
@@ -273,10 +278,10 @@ class ManyFiles:
             where = f"add {row['path']}"
             try:
                 found += validate_add(_action(row), where, allow_absolute=self._allow_absolute)
-            except ValueError as error:
-                found.append(Violation(where, str(error)))
             except ValidationError as error:
                 found += [Violation(where, str(violation)) for violation in error.violations]
+            except ValueError as error:
+                found.append(Violation(where, str(error)))
         return found
 
     def _statistics_one_by_one(self, leaves: tuple[Leaf, ...]) -> BulkStatistics:

@@ -1,24 +1,21 @@
 """Where a table's files lie, and whether they are there."""
 
+import errno
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow.fs as pf
 
+from lakelog.threads import map_in_threads
+
 WRITE = "__w"
 """The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
 
-_THREADS = 16
-
 _absolute = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+:|/)").match
-
-_Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
 
 
 def write_directory() -> str:
@@ -56,13 +53,7 @@ def uri_of(location: str, path: str) -> str:
 def missing(uris: Sequence[str]) -> list[str]:
     """Those of the files that are not there."""
     storage = Storage()
-    return [uri for uri, there in zip(uris, in_threads(storage.has, uris), strict=True) if not there]
-
-
-def in_threads(work: "Callable[[_Item], _Found]", items: "Iterable[_Item]") -> "list[_Found]":
-    """What some work gives for each item, many at once: most of the time is spent waiting for a file system."""
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-files") as pool:
-        return list(pool.map(work, items))
+    return [uri for uri, there in zip(uris, map_in_threads(storage.has, uris), strict=True) if not there]
 
 
 class Storage:
@@ -89,4 +80,9 @@ class Storage:
 
     def has(self, uri: str) -> bool:
         system, path = self.at(uri)
-        return bool(system.get_file_info(path).is_file)
+        try:
+            return bool(system.get_file_info(path).is_file)
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                return False
+            raise

@@ -6,15 +6,18 @@ doors of their own; some can only be chosen when a table is created. These are r
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from lakelog.errors import ValidationError, Violation
+from lakelog.log.bins import TARGET_SIZE
 from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
-from lakelog.log.intervals import milliseconds_in
+from lakelog.log.intervals import LONGEST, milliseconds_in
 from lakelog.log.validation.features import FEATURES, FENCED, MIRROR, SWITCHES, unenforced_features
 from lakelog.log.validation.text import content_problem, label_problem
 from lakelog.schema.alter import Layout
 from lakelog.schema.mapping import MAX_ID, MODE, MODES, is_mapped, with_mapping
 from lakelog.schema.rules import CONSTRAINT, constraint_key
+from lakelog.strict_json import whole_number
 
 FEATURE = "delta.feature."
 MIN_READER, MIN_WRITER = "delta.minReaderVersion", "delta.minWriterVersion"
@@ -47,8 +50,49 @@ _INTERVALS = (
     "delta.setTransactionRetentionDuration",
 )
 
-_KNOWN = {name.lower(): name for name in (*SWITCHES, *_SMALLEST, *_INTERVALS, MODE, MIRROR)}
-"""Those that have a meaning here, by their names without case: another spelling would have none."""
+_UNJUDGED = (
+    "delta.autoOptimize",
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.castIcebergTimeType",
+    "delta.checkpoint.writeStatsAsJson",
+    "delta.checkpoint.writeStatsAsStruct",
+    "delta.checkpointPolicy",
+    "delta.checkpointRetentionDuration",
+    "delta.clusteringColumns",
+    "delta.compatibility.symlinkFormatManifest.enabled",
+    "delta.coordinatedCommits.commitCoordinator-preview",
+    "delta.coordinatedCommits.commitCoordinatorConf-preview",
+    "delta.coordinatedCommits.tableConf-preview",
+    "delta.dataSkippingStatsColumns",
+    "delta.dataSkippingStringPrefixLength",
+    "delta.dropFeatureTruncateHistory.retentionDuration",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableFullRetentionRollback",
+    "delta.ignoreIcebergBucketPartition",
+    "delta.ignoreProtocolDefaults",
+    "delta.isolationLevel",
+    "delta.parquet.compression.codec",
+    "delta.parquet.format.version",
+    "delta.parquet.vorder.enabled",
+    "delta.randomPrefixLength",
+    "delta.randomizeFilePrefixes",
+    "delta.requireCheckpointProtectionBeforeVersion",
+    "delta.rowTrackingSuspended",
+    "delta.sampleRetentionDuration",
+    TARGET_SIZE,
+    "delta.tuneFileSizesForRewrites",
+    "delta.universalFormat.enabledFormats",
+    "delta.universalFormat.iceberg.atomicConversion.supported",
+    "delta.writePartitionColumnsToParquet",
+)
+"""Delta's other properties, whose values are judged where they are used, or by other programs."""
+
+_OF_FORMATS = "delta.universalformat.config."
+"""Before names of which Delta takes any."""
+
+_KNOWN = {name.lower(): name for name in (*SWITCHES, *_SMALLEST, *_INTERVALS, *_UNJUDGED, MODE, MIRROR)}
+"""Those of Delta and ours, by their names without case: another spelling would have no meaning."""
 
 
 def check_new(properties: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
@@ -162,6 +206,14 @@ def _value_problems(name: object, value: object) -> Iterable[Violation]:
         yield Violation(name, problem)
     if _KNOWN.get(name.lower(), name) != name:
         yield Violation(name, f"did you mean {_KNOWN[name.lower()]}?")
+    elif (
+        name.lower() not in _KNOWN
+        and name.lower().startswith("delta.")
+        and not (_elsewhere(name) or name.lower().startswith(_OF_FORMATS))
+    ):
+        near = get_close_matches(name.lower(), _KNOWN, n=1)
+        advice = f"did you mean {_KNOWN[near[0]]}?" if near else "give properties of your own another prefix"
+        yield Violation(name, f"is no property of Delta: {advice}")
     if name in SWITCHES and value.lower() not in ("true", "false"):
         yield Violation(name, f"expected 'true' or 'false', got {value!r}")
     elif name == MODE and value not in MODES:
@@ -170,6 +222,8 @@ def _value_problems(name: object, value: object) -> Iterable[Violation]:
         yield Violation(name, f"expected 'true', 'false' or {FENCED!r}, got {value!r}")
     elif name in _SMALLEST and not _is_count(value, _SMALLEST[name]):
         yield Violation(name, f"expected a whole number from {_SMALLEST[name]} on, got {value!r}")
+    elif name in _INTERVALS and milliseconds_in(value) == LONGEST:
+        yield Violation(name, "is longer than any table lives: expected less than 1,000 years")
     elif name in _INTERVALS and milliseconds_in(value) is None:
         yield Violation(name, f"expected an interval such as 'interval 7 days', got {value!r}")
     elif name.startswith(FEATURE):
@@ -193,10 +247,8 @@ def _step_problems(before: Mapping[str, str], name: object, value: object) -> It
 
 
 def _is_count(text: str, smallest: int) -> bool:
-    try:
-        return int(text) >= smallest
-    except ValueError:
-        return False
+    found = whole_number(text)
+    return found is not None and found >= smallest
 
 
 def _elsewhere(name: object, allowed: Sequence[str] = ()) -> list[str]:

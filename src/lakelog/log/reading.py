@@ -1,6 +1,7 @@
 """Reading files of many schema versions as one: which of them a reader can take as they are, and which need a cast."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -46,42 +47,64 @@ def file_groups(
     """The files of a version, in as few groups as can be: one, unless a column became text or the like.
 
     ``schemas`` are all that led to the table's, by schema version, with logical names; ``logical`` and
-    ``physical`` are what the files are to be read as. Files from before a change that no reader makes by itself are
-    read as the schema just before it, whatever they were written under, and then converted: what becomes text is what
-    a column showed last, under the names that it had then.
+    ``physical`` are what the files are to be read as. A file that a reader can take as that is read so, whatever lies
+    between. Others are read as the last schema that a reader can take them as, and converted from there: what becomes
+    text is what a column showed last, under the names that it had then.
     """
     numbers = sorted(schemas)
-    line = [*(schemas[number] for number in numbers), logical]
-    changes = [place for place, pair in enumerate(pairwise(line)) if not is_native(_step(*pair))]
+    line = _Line([*(schemas[number] for number in numbers), logical])
     versions = files.column("schema_version")
+    by_end: dict[int, list[int]] = {}
+    for version in sorted(pc.unique(versions).to_pylist()):
+        by_end.setdefault(line.last_native(bisect_left(numbers, version)), []).append(version)
+    whole = by_end.pop(len(numbers), [])
     groups = []
-    start = -1
-    for change in changes:
-        kept = files.filter(pc.and_(pc.greater(versions, start), pc.less_equal(versions, numbers[change])))
-        start = numbers[change]
-        if kept.num_rows:
-            read_as = physical_schema(line[change])
-            ahead = [later for later in changes if later >= change]
-            stations = [read_as, *(line[place] for end in ahead for place in (end, end + 1)), logical]
-            columns = reduce(composed, (_step(*pair) for pair in pairwise(stations)))
-            groups.append(FileGroup(files=kept, schema=read_as, columns=columns, native=False))
-    kept = files.filter(pc.greater(versions, start))
-    if kept.num_rows or not groups:
+    for end, written in sorted(by_end.items()):
+        kept = files.filter(pc.is_in(versions, pa.array(written, versions.type)))
+        read_as = physical_schema(line.schemas[end])
+        groups.append(FileGroup(files=kept, schema=read_as, columns=line.converted(read_as, end), native=False))
+    if whole or not groups:
+        kept = files.filter(pc.is_in(versions, pa.array(whole, versions.type))) if groups else files
         groups.insert(0, FileGroup(files=kept, schema=physical, columns=_step(physical, logical), native=True))
     return groups
+
+
+class _Line:
+    """Schemas that followed each other."""
+
+    def __init__(self, schemas: Sequence[pa.Schema]) -> None:
+        self.schemas = schemas
+        ends = [place for place, pair in enumerate(pairwise(schemas)) if not is_native(_step(*pair))]
+        self._ends = [len(schemas) - 1, *reversed(ends)]
+
+    def last_native(self, start: int) -> int:
+        """The last schema that a reader gives by itself of files that were written under one of them."""
+        later = (end for end in self._ends if end > start)
+        return next((end for end in later if is_native(_step(self.schemas[start], self.schemas[end]))), start)
+
+    def converted(self, read_as: pa.Schema, start: int) -> Parts:
+        """The last schema's columns, of files that are read as one of them."""
+        stations = [read_as, self.schemas[start]]
+        while start < len(self.schemas) - 1:
+            stations.append(self.schemas[start + 1])
+            start = self.last_native(start + 1)
+            stations.append(self.schemas[start])
+        return reduce(composed, (_step(*pair) for pair in pairwise(stations)))
 
 
 def lineage(version: int, restores: Mapping[int, int | None]) -> set[int]:
     """The schema versions that led to one: each follows the one before it, or the one that it restores.
 
     ``restores`` has every schema version. What came between a schema and its restoration led nowhere: no file of that
-    time is read by it.
+    time is read by it. One that restores itself reads every file as it is: nothing led to it.
     """
     line: set[int] = set()
     following: int | None = version
     while following is not None and following in restores:
         line.add(following)
         restored = restores[following]
+        if restored == following:
+            break
         following = following - 1 if restored is None else restored
     return line
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.errors import ValidationError, Violation
+from lakelog.log.clustering import cluster_as
 from lakelog.log.commit import Committer
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import REMOVED, RemoveFiles
@@ -37,7 +38,10 @@ def change_protocol(committer: Committer, table_id: int, change: Callable[[Proto
 
 
 def upgraded(protocol: Protocol, reader: int, writer: int) -> Protocol:
-    """A protocol of these versions, with all features that it had."""
+    """A protocol of these versions, with all features that it had. What is higher already stays, as in Delta."""
+    reader, writer = _raised(protocol.min_reader_version, reader), _raised(protocol.min_writer_version, writer)
+    if (reader, writer) == (protocol.min_reader_version, protocol.min_writer_version):
+        return protocol
     if writer < FEATURE_WRITER_VERSION:
         return Protocol(min_reader_version=reader, min_writer_version=writer)
     names = [name for name in FEATURES if name in supported_features(protocol)]
@@ -49,6 +53,11 @@ def upgraded(protocol: Protocol, reader: int, writer: int) -> Protocol:
         else None,
         writer_features=tuple(names),
     )
+
+
+def _raised(current: int, asked: int) -> int:
+    # What is no version is refused with the protocol.
+    return current if type(asked) is int and 0 < asked <= current else asked
 
 
 def with_feature(protocol: Protocol, name: str) -> Protocol:
@@ -68,6 +77,7 @@ def replace_table(
     actions: list[Any] = [replace(metadata, id=state.metadata.action.id)]
     if raised != state.protocol:
         actions.append(raised)
+    actions += cluster_as(snapshot, None)
     files = snapshot.files(columns=REMOVED)
     if files.num_rows:
         actions.append(RemoveFiles(files))

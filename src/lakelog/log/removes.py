@@ -140,10 +140,10 @@ def _problems(table: Any) -> list[Violation]:
         where = f"remove {row['path']}"
         try:
             found += validate_remove(_action(row), where, allow_absolute=True)
-        except ValueError as error:
-            found.append(Violation(where, str(error)))
         except ValidationError as error:
             found += [Violation(where, str(violation)) for violation in error.violations]
+        except ValueError as error:
+            found.append(Violation(where, str(error)))
     return found
 
 

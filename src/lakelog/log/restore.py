@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from lakelog.actions import Action, Metadata
 from lakelog.errors import LakelogError
+from lakelog.log.clustering import CLUSTERING, cluster_as
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import vectors_of
@@ -20,7 +21,7 @@ from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema.leaves import leaf_columns
-from lakelog.schema.mapping import MAX_ID, is_mapped, physical_schema
+from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded, physical_schema
 
 _KEY = ["version", "ordinal"]
 _SHOWN = 10
@@ -69,6 +70,7 @@ def restore(
     if gone:
         returning = returning.filter(pc.invert(pc.is_in(returning.column("path"), pa.array(sorted(gone)))))
     rules = _rules(old, now)
+    clustering = cluster_as(now, old.domain(CLUSTERING))
     metrics = {
         "tableSizeAfterRestore": _bytes(then) - sum(gone.values()),
         "numOfFilesAfterRestore": then.num_rows - len(gone),
@@ -77,14 +79,14 @@ def restore(
         "removedFilesSize": _bytes(leaving),
         "restoredFilesSize": _bytes(returning),
     }
-    if not rules and not returning.num_rows and not leaving.num_rows:
+    if not rules and not clustering and not returning.num_rows and not leaving.num_rows:
         return RestoreResult(version=None, restored_version=old.version, metrics=metrics)
     description = Description(
         operation="RESTORE",
         operation_parameters=parameters,
         extra={"operationMetrics": {name: str(value) for name, value in metrics.items()}, "isBlindAppend": False},
     )
-    actions: list[Any] = list(rules)
+    actions: list[Any] = [*rules, *clustering]
     if returning.num_rows:
         actions.append(AddFiles(added_again(returning)))
     if leaving.num_rows:
@@ -144,12 +146,12 @@ def inherited_from(snapshot: Snapshot, files: Any, physical: Any = None) -> Inhe
     pairs = zip(files.column("path").to_pylist(), files.column("schema_version").to_pylist(), strict=True)
     versions = dict(pairs)
     types = _types(snapshot.state.metadata.physical if physical is None else physical)
-    doubtful = {
+    certain = {
         version
         for version, schema in snapshot.schemas(files).items()
-        if any(types.get(name, kind) != kind for name, kind in _types(physical_schema(schema)).items())
+        if all(types.get(name, kind) == kind for name, kind in _types(physical_schema(schema)).items())
     }
-    unsure = frozenset(path for path, version in versions.items() if version in doubtful)
+    unsure = frozenset(path for path, version in versions.items() if version not in certain)
     return Inherited(schema_versions=versions, unsure=unsure)
 
 
@@ -162,7 +164,7 @@ def _rules(old: Snapshot, now: Snapshot) -> list[Action]:
         configuration[MIRROR] = mirror
     if is_mapped(configuration):
         # An id is never used again.
-        largest = [int(each.configuration.get(MAX_ID, 0)) for each in (old.metadata, now.metadata)]
+        largest = [largest_recorded(each.configuration) for each in (old.metadata, now.metadata)]
         configuration[MAX_ID] = str(max(largest))
     metadata: Metadata = replace(old.metadata, configuration=configuration)
     rules: list[Action] = []

@@ -40,6 +40,7 @@ def commit_small(
         metadata_version=base.metadata.version,
         protocol_version=base.protocol_version,
         paths=draft.adds.paths,
+        leases=sorted(set(draft.leases)),
         rows=rows,
     )
     try:

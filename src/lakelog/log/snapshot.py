@@ -1,6 +1,5 @@
 """Reading the log: a table at one version, and what happened between two."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,10 +11,11 @@ import pyarrow.compute as pc
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Row, Session
 from lakelog.catalog.queries import Queries
+from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.commit import Committer
-from lakelog.log.pruning.plan import KeyQuery, Plan, bind, columns_of
+from lakelog.log.pruning.plan import Column, KeyQuery, Plan, bind, columns_of
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate, disjunction
 from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
@@ -52,10 +52,10 @@ class Commit:
             version=version,
             timestamp=moment(committed_at),
             operation=operation,
-            operation_parameters=json.loads(parameters),
+            operation_parameters=stored_json(parameters),
             committer=committer,
             commit_id=str(commit_id),
-            extra=json.loads(extra) if extra else {},
+            extra=stored_json(extra) if extra else {},
         )
 
 
@@ -124,10 +124,7 @@ class Snapshot:
         current = self.state.metadata
         if not pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
             return {current.schema_version: current.schema}
-        rows = self._schema_rows()
-        said = {version: json.loads(merge) if merge else {} for version, _, merge in rows}
-        line = lineage(current.schema_version, {version: each.get("restores") for version, each in said.items()})
-        return {version: from_bytes(bytes(schema)) for version, schema, _ in rows if version in line}
+        return schemas_that_led_to(current, self._schema_rows())
 
     def all_schemas(self) -> dict[int, Any]:
         """The Arrow schemas that the table has had up to this one, by schema version."""
@@ -192,6 +189,19 @@ class Snapshot:
             return found
 
 
+def schemas_that_led_to(current: TableMetadata, rows: Sequence[Row]) -> dict[int, Any]:
+    """By schema version, out of the rows of ``schemas``."""
+    line = lineage(current.schema_version, {version: _restored(version, merge) for version, _, merge in rows})
+    return {version: from_bytes(bytes(schema)) for version, schema, _ in rows if version in line}
+
+
+def _restored(version: int, merge: str | None) -> int | None:
+    """The schema version that one goes back to, if it does: itself if it reads every file as it is."""
+    said = stored_json(merge) if merge else {}
+    restored: int | None = version if said.get("reads_all") else said.get("restores")
+    return restored
+
+
 def _check_kept(session: Session, queries: Queries, head: Head, version: int, *, whole: bool) -> None:
     """Raises ``VersionNotFoundError`` unless a version is there, and with ``whole`` all data of it.
 
@@ -219,7 +229,7 @@ def search_plan(committer: Committer, state: TableState, conditions: Sequence[st
     predicate = disjunction([parse(each, names) if isinstance(each, str) else each for each in conditions])
     if isinstance(predicate, Everything | Nothing):
         return predicate
-    return bind(predicate, columns_of(_metadata_history(committer, state)))
+    return bind(predicate, _searched(committer, state))
 
 
 def column_types(schema: Any) -> dict[str, pa.DataType]:
@@ -228,13 +238,25 @@ def column_types(schema: Any) -> dict[str, pa.DataType]:
     return names | {field.name: field.type for field in schema if field.name not in names}
 
 
-def _metadata_history(committer: Committer, state: TableState) -> list[TableMetadata]:
-    if state.metadata.version == 0:
-        return [state.metadata]
-    key = {"table_id": state.table_id, "version": state.version}
-    with committer.catalog.session() as session:
-        rows = session.fetch(committer.catalog.queries["metadata_history"], key)
-    return [read_metadata(row) for row in rows]
+def _searched(committer: Committer, state: TableState) -> Mapping[str, Column]:
+    """The columns that can be searched, which depend on all metadata up to a version: worked out once for each."""
+    states, newest = committer.states, state.metadata
+    known, columns = states.searched(state.table_id, newest.version)
+    if known == newest.version:
+        return columns
+    between: list[TableMetadata] = []
+    if newest.version > 0:
+        # An expiry that took some of it away left no file of that time.
+        key = {"table_id": state.table_id, "after": -1 if known is None else known, "version": newest.version}
+        with committer.catalog.session() as session:
+            between = list(map(read_metadata, session.fetch(committer.catalog.queries["metadata_between"], key)))
+    before: TableMetadata | None = None
+    for metadata in (*between, newest):
+        if before is None or not metadata.is_searched_as(before):
+            columns = columns_of(metadata, columns)
+        before = metadata
+    states.put_searched(state.table_id, newest.version, columns)
+    return columns
 
 
 def read_changes(committer: Committer, table_id: int, first: int, last: int) -> Changes:
@@ -264,17 +286,22 @@ def read_changes(committer: Committer, table_id: int, first: int, last: int) -> 
 
 
 def moment(milliseconds: int) -> datetime:
-    return _EPOCH + milliseconds * _MILLISECOND
+    """A time as a datetime; the first or last that there is, where it lies outside of the calendar."""
+    try:
+        return _EPOCH + milliseconds * _MILLISECOND
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC) if milliseconds < 0 else datetime.max.replace(tzinfo=UTC)
 
 
 def milliseconds_of(timestamp: datetime | str | int) -> int:
     """Milliseconds since 1970 UTC of a datetime, an ISO text or milliseconds; without a zone it is UTC."""
     try:
         if isinstance(timestamp, int) and not isinstance(timestamp, bool):
-            return (moment(timestamp) - _EPOCH) // _MILLISECOND
+            return (_EPOCH + timestamp * _MILLISECOND - _EPOCH) // _MILLISECOND
         read = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
         if isinstance(read, datetime):
-            return ((read if read.tzinfo else read.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+            # The first and last hours of the calendar are outside of it in UTC.
+            return ((read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         pass
     message = "expected a datetime, an ISO text such as '2026-01-31T12:00:00Z', or milliseconds since 1970"

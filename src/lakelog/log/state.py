@@ -1,21 +1,29 @@
 """What a table is at a version: its head row, metadata, protocol and schema."""
 
-import json
+import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Catalog, Row, Session
+from lakelog.catalog.stored import stored_json
+from lakelog.errors import VersionNotFoundError
 from lakelog.log.pruning.bounds import Kind, kind_of
 from lakelog.schema import Leaf, from_delta_json, indexed_leaves
 from lakelog.schema.mapping import is_mapped, physical_schema
 from lakelog.schema.rules import Rules, rules_of
+from lakelog.strict_json import whole_number
+
+if TYPE_CHECKING:
+    from lakelog.log.pruning.plan import Column
 
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 _CACHED = 1024
+_CACHED_COLUMNS = 128
 
 
 class Head(NamedTuple):
@@ -72,16 +80,32 @@ class TableMetadata:
     @cached_property
     def indexed(self) -> tuple[Leaf, ...]:
         """The columns that every file of this metadata has bounds for, unless it has no statistics at all."""
-        limit = self.action.configuration.get(_INDEXED, "")
-        try:
-            return indexed_leaves(self.physical, self.partition_columns, int(limit) if limit else 32)
-        except ValueError:
-            return indexed_leaves(self.physical, self.partition_columns)
+        return indexed_leaves(self.physical, self.partition_columns, self._indexed_count)
+
+    @property
+    def _indexed_count(self) -> int:
+        found = whole_number(self.action.configuration.get(_INDEXED, ""))
+        return 32 if found is None else found
+
+    @property
+    def measured(self) -> tuple[Leaf, ...]:
+        """The same, also with those whose names are too long for the catalog: files have bounds for them."""
+        return indexed_leaves(self.physical, self.partition_columns, self._indexed_count, sys.maxsize)
 
     @cached_property
     def bounded(self) -> tuple[tuple[Leaf, Kind], ...]:
         """The indexed columns that have an order."""
         return tuple((leaf, kind) for leaf in self.indexed if (kind := kind_of(leaf.type)) is not None)
+
+    def is_searched_as(self, other: "TableMetadata") -> bool:
+        """Whether the same columns can be searched in both. Neither schema is parsed for that."""
+        one, two = self.action, other.action
+        return (
+            one.schema_string == two.schema_string
+            and one.partition_columns == two.partition_columns
+            and one.configuration.get(_INDEXED) == two.configuration.get(_INDEXED)
+            and self.mapped == other.mapped
+        )
 
 
 @dataclass(frozen=True)
@@ -103,6 +127,7 @@ class States:
         self._guard = threading.Lock()
         self._states: OrderedDict[tuple[int, int], TableState] = OrderedDict()
         self._latest: dict[int, TableState] = {}
+        self._searched: OrderedDict[tuple[int, int], Mapping[str, Column]] = OrderedDict()
         self.names: dict[int, str] = {}
         """What tables were called when they were last seen."""
         self.created: dict[int, int] = {}
@@ -129,8 +154,22 @@ class States:
         """For a table whose versions are gone, as no shown table's ever are."""
         with self._guard:
             self._latest.pop(table_id, None)
-            for key in [key for key in self._states if key[0] == table_id]:
-                del self._states[key]
+            for kept in (self._states, self._searched):
+                for key in [key for key in kept if key[0] == table_id]:
+                    del kept[key]
+
+    def searched(self, table_id: int, version: int) -> tuple[int | None, Mapping[str, "Column"]]:
+        """The columns that can be searched by the newest metadata up to a version for which they are known."""
+        with self._guard:
+            known = max((at for table, at in self._searched if table == table_id and at <= version), default=None)
+            return (None, {}) if known is None else (known, self._searched[table_id, known])
+
+    def put_searched(self, table_id: int, version: int, columns: Mapping[str, "Column"]) -> None:
+        """``version`` is that of the metadata."""
+        with self._guard:
+            self._searched[table_id, version] = columns
+            while len(self._searched) > _CACHED_COLUMNS:
+                self._searched.popitem(last=False)
 
     def of_head(self, session: Session, head: Head) -> TableState:
         """The state at a head; needs no statement if its metadata and protocol were seen before."""
@@ -149,15 +188,22 @@ class States:
         return self.load(session, head.table_id, head.version)
 
     def load(self, session: Session, table_id: int, version: int) -> TableState:
-        """The state at a version that exists."""
+        """The state at a version. Raises ``VersionNotFoundError`` if it has expired, as it may have just now."""
         known = self.known(table_id, version)
         if known is not None:
             return known
         queries = self._catalog.queries
         key = {"table_id": table_id, "version": version}
-        metadata = read_metadata(session.fetch(queries["metadata_at"], key)[0])
-        (protocol_version, *protocol) = session.fetch(queries["protocol_at"], key)[0]
-        return self.put(TableState(table_id, version, metadata, protocol_version, _protocol(tuple(protocol))))
+        metadata, protocols = (session.fetch(queries[name], key) for name in ("metadata_at", "protocol_at"))
+        if not metadata or not protocols:
+            raise VersionNotFoundError(
+                f"version {version} of dataset {self.names.get(table_id, table_id)!r} has expired: "
+                "dataset.first_version is the oldest one left"
+            )
+        (protocol_version, *protocol) = protocols[0]
+        return self.put(
+            TableState(table_id, version, read_metadata(metadata[0]), protocol_version, _protocol(tuple(protocol)))
+        )
 
 
 def read_metadata(row: Row) -> TableMetadata:
@@ -174,13 +220,13 @@ def read_metadata(row: Row) -> TableMetadata:
         schema_version,
         extra,
     ) = row
-    form = json.loads(file_format)
-    kept = json.loads(extra) if extra else {}
+    form = stored_json(file_format)
+    kept = stored_json(extra) if extra else {}
     action = Metadata(
         id=metadata_id,
         schema_string=schema_string,
-        partition_columns=tuple(json.loads(columns)),
-        configuration=json.loads(configuration),
+        partition_columns=tuple(stored_json(columns)),
+        configuration=stored_json(configuration),
         name=name,
         description=description,
         format_provider=form["provider"],
@@ -196,7 +242,7 @@ def _protocol(row: Row) -> Protocol:
     return Protocol(
         min_reader_version=reader,
         min_writer_version=writer,
-        reader_features=None if reader_features is None else tuple(json.loads(reader_features)),
-        writer_features=None if writer_features is None else tuple(json.loads(writer_features)),
-        extra=json.loads(extra) if extra else {},
+        reader_features=None if reader_features is None else tuple(stored_json(reader_features)),
+        writer_features=None if writer_features is None else tuple(stored_json(writer_features)),
+        extra=stored_json(extra) if extra else {},
     )

@@ -16,6 +16,7 @@ from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
 from lakelog.log.outcomes import Conflict
 from lakelog.telemetry import CommitRecord
+from lakelog.threads import start_thread
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
@@ -38,9 +39,14 @@ class TxContext:
         self._guard = threading.Lock()
         self._process = os.getpid()
         self._state = "open"
-        self._timer = threading.Timer(timeout, self._expire)
-        self._timer.daemon = True
-        self._timer.start()
+        self._ended = threading.Event()
+        try:
+            start_thread(self._watch)
+        except RuntimeError as error:
+            raise LakelogError(
+                f"no transaction can begin: its deadline needs a thread, and none can start ({error}). Nothing is "
+                "locked: free memory or processes, and begin again"
+            ) from error
 
     def __enter__(self) -> "TxContext":
         return self
@@ -69,7 +75,7 @@ class TxContext:
             if self._state != "open":
                 raise LakelogError(f"this transaction is {self._state}: begin a new one")
             self._state = "committing"
-        self._timer.cancel()
+        self._ended.set()
         return self._transaction
 
     def end(self, state: str) -> None:
@@ -84,8 +90,12 @@ class TxContext:
             if self._state != "open":
                 return
             self._state = "rolled back"
-        self._timer.cancel()
+        self._ended.set()
         self._transaction.rollback()
+
+    def _watch(self) -> None:
+        if not self._ended.wait(self._deadline.left):
+            self._expire()
 
     def _expire(self) -> None:
         with self._guard:
@@ -117,10 +127,11 @@ class TransactionManager:
             if isinstance(head, Conflict):
                 raise head.error()
             self._committer.states.of_head(transaction, head)
+            context = TxContext(transaction, dataset_id, head.version, timeout)
+            self._committer.data.locations[dataset_id] = head.location
         except BaseException:
             transaction.rollback()
             raise
-        context = TxContext(transaction, dataset_id, head.version, timeout)
         context.commit_id = commit_id
         return context
 
@@ -130,17 +141,20 @@ class TransactionManager:
         file_records: Sequence[Action] | pa.Table,
         row_group_records: Sequence[RowGroup] | pa.Table = (),
         metadata: Mapping[str, Any] | None = None,
+        *,
+        leases: Sequence[str] = (),
     ) -> int:
         """Commits the records as the next version and returns it.
 
         ``file_records`` is an Arrow table of added files, or a sequence of actions (``AddFile``, ``RemoveFile``, …);
-        ``metadata`` says operation, operation_parameters and committer, and may hold more.
+        ``metadata`` says operation, operation_parameters and committer, and may hold more. ``leases`` are directories
+        that were registered before the files in them were written, as for ``SqlTxnLogWriter.commit``.
         """
         actions: Sequence[Input] = [AddFiles(file_records)] if isinstance(file_records, pa.Table) else file_records
         said = dict(metadata or {})
         described = {name: said.pop(name) for name in _DESCRIBED if name in said}
         description = Description(**{"operation_parameters": {}, "extra": said, **described})
-        draft = Draft(context.dataset_id, context.base_version, actions, description, row_group_records)
+        draft = Draft(context.dataset_id, context.base_version, actions, description, row_group_records, leases=leases)
         transaction = context.take()
         with CommitRecord(str(context.dataset_id), description.operation) as record:
             try:
@@ -155,6 +169,7 @@ class TransactionManager:
         problems = draft.settle(base)
         if problems:
             raise ValidationError("commit", problems)
+        self._committer.data.before_commit([draft])
         outcome = self._committer.write(transaction, [draft], [base], context.commit_id, record)
         if isinstance(outcome, Conflict):
             record.outcome = "conflict"

@@ -29,17 +29,20 @@ class SqlTxnLogWriter:
         committer: str | None = None,
         row_groups: Sequence[RowGroup] | Any = (),
         extra: Mapping[str, Any] | None = None,
+        leases: Sequence[str] = (),
     ) -> CommitResult:
         """Makes ``version`` of the table, whose head must be ``version - 1``.
 
         Actions are values of ``lakelog.actions``, or ``AddFiles`` and ``RemoveFiles`` for thousands of files.
+        ``leases`` are directories that were registered before the files in them were written: the commit fails with
+        ``LakelogError`` if a vacuum has taken one of them back.
 
         Raises ``ValidationError`` for wrong input, ``VersionConflict`` if another commit came first,
         ``LakelogTimeoutError``, ``DatabaseError``, and ``CommitOutcomeUnknown`` if the database was lost in COMMIT.
         """
         description = _described(operation, operation_parameters, committer, extra)
         expected = version if isinstance(version, bool) or not isinstance(version, int) else version - 1
-        outcome = self._committer.commit([Draft(table_id, expected, actions, description, row_groups)])
+        outcome = self._committer.commit([Draft(table_id, expected, actions, description, row_groups, leases=leases)])
         if isinstance(outcome, Conflict):
             raise outcome.error()
         return outcome[0]
@@ -54,6 +57,7 @@ class SqlTxnLogWriter:
         committer: str | None = None,
         row_groups: Sequence[RowGroup] | Any = (),
         extra: Mapping[str, Any] | None = None,
+        leases: Sequence[str] = (),
     ) -> CommitResult:
         """Adds files as the table's next version, whichever that is then.
 
@@ -62,7 +66,11 @@ class SqlTxnLogWriter:
         Raises as ``commit`` does, but for ``VersionConflict``.
         """
         description = _described(operation, operation_parameters, committer, extra)
-        return append(self._committer, table_id, lambda head: Draft(table_id, head, actions, description, row_groups))
+        return append(
+            self._committer,
+            table_id,
+            lambda head: Draft(table_id, head, actions, description, row_groups, leases=leases),
+        )
 
 
 def _described(

@@ -1,6 +1,5 @@
 """Delta's classic checkpoint: everything that the log says at a version, as one Parquet file."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.actions import DomainMetadata, Protocol, Txn
+from lakelog.catalog.stored import stored_json
 from lakelog.log.state import TableMetadata
+from lakelog.mirror.hint import last_checkpoint
 from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name
+from lakelog.mirror.shared_stats import SharedStatistics
 from lakelog.mirror.storage import LogStore
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
 from lakelog.strict_json import encode_json
@@ -106,7 +108,7 @@ def write_checkpoint(store: LogStore, content: CheckpointContent) -> int:
                 store.replace(name, data)
             else:
                 size = there
-    if _last_version(store) < content.version:
+    if not _has_later(store, content.version):
         store.replace(LAST_CHECKPOINT, last_checkpoint_json(content, size))
     return size
 
@@ -157,9 +159,10 @@ class _Adds:
     def __init__(self, content: CheckpointContent) -> None:
         metadata = content.metadata
         self._files = _in_order(content.files)
+        self._shared = SharedStatistics(metadata)
         texts = _whole(self._files.column("partition_values")).dictionary_encode()
         self._partitions = texts.indices
-        values = [json.loads(text) for text in texts.dictionary.to_pylist()]
+        values = [stored_json(text) for text in texts.dictionary.to_pylist()]
         self._maps = pa.array([list(found.items()) for found in values], _TEXT_MAP)
         self._typed_partitions: Any = None
         self._typed_stats: TypedStatistics | None = None
@@ -181,6 +184,7 @@ class _Adds:
         """A struct array of so many files."""
         files = self._files.slice(start, count)
         found = {name: _whole(files.column(name)) for name in files.column_names}
+        found["stats"] = self._shared.of_all(found["stats"], found["schema_version"])
         partitions = self._partitions.slice(start, count)
         values = {
             "path": found["path"],
@@ -189,7 +193,7 @@ class _Adds:
             "modificationTime": found["modification_time"],
             "dataChange": pa.repeat(False, len(partitions)),
             "tags": _by_text(found["tags"], _TEXT_MAP, _map),
-            "deletionVector": _by_text(found["deletion_vector"], _VECTOR, json.loads),
+            "deletionVector": _by_text(found["deletion_vector"], _VECTOR, stored_json),
             "baseRowId": found["base_row_id"],
             "defaultRowCommitVersion": found["default_row_commit_version"],
             "clusteringProvider": _by_text(found["extra"], _TEXT, _clustering_provider),
@@ -212,7 +216,7 @@ def _removes(removed: Any) -> Any:
         found["extended_file_metadata"],
         _by_text(found["partition_values"], _TEXT_MAP, _map),
         found["size"],
-        _by_text(found["deletion_vector"], _VECTOR, json.loads),
+        _by_text(found["deletion_vector"], _VECTOR, stored_json),
         found["base_row_id"],
         found["default_row_commit_version"],
     ]
@@ -258,11 +262,11 @@ def _by_text(texts: Any, kind: Any, read: Callable[[str], Any]) -> Any:
 
 
 def _map(text: str) -> list[tuple[str, str | None]]:
-    return list(json.loads(text).items())
+    return list(stored_json(text).items())
 
 
 def _clustering_provider(text: str) -> str | None:
-    provider = json.loads(text).get("clusteringProvider")
+    provider = stored_json(text).get("clusteringProvider")
     return provider if isinstance(provider, str) else None
 
 
@@ -286,11 +290,9 @@ def _whole_size(store: LogStore, name: str) -> int | None:
         return None
 
 
-def _last_version(store: LogStore) -> int:
-    """The version that ``_last_checkpoint`` names, -1 if it names none."""
-    try:
-        said = json.loads(store.read(LAST_CHECKPOINT))
-    except (FileNotFoundError, ValueError):
-        return -1
-    version = said.get("version") if isinstance(said, dict) else None
-    return version if isinstance(version, int) else -1
+def _has_later(store: LogStore, version: int) -> bool:
+    """Whether ``_last_checkpoint`` names this version or a later one, of which there is a checkpoint."""
+    hint = last_checkpoint(store)
+    if hint is None or hint < version:
+        return False
+    return any(each.name.startswith(f"{hint:020}.checkpoint.") for each in store.files(f"{hint:020}.checkpoint."))

@@ -4,7 +4,6 @@ A checkpoint is made when the commits since the last one outweigh a fraction of 
 stays in proportion to what changes, and the cost of opening the table to what it holds. Never on a commit's way.
 """
 
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakelog.actions import DomainMetadata, Txn
-from lakelog.catalog.base import Row, now_ms
+from lakelog.catalog.base import Row
+from lakelog.catalog.stored import stored_json
 from lakelog.log.commit import Committer
 from lakelog.log.files import identities
 from lakelog.log.intervals import milliseconds_in
 from lakelog.log.snapshot import REMOVED_SCHEMA, Snapshot
-from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, commit_name, version_of
+from lakelog.mirror.hint import last_checkpoint
+from lakelog.mirror.names import checkpoint_name, commit_name, version_of
 from lakelog.mirror.storage import LogStore
+from lakelog.strict_json import whole_number
 
 if TYPE_CHECKING:
     from lakelog.mirror.checkpoint import CheckpointContent
@@ -68,14 +70,14 @@ class Checkpoints:
 
     def make_if_due(self, table_id: int, store: LogStore, published: int, since: int = -1) -> bool:
         """Makes a checkpoint of the published version if one is due; of ``since`` if there is none of that or later."""
-        weight = _weigh(store)
+        weight = _weigh(store, published)
         with self._committer.catalog.session() as session:
             state = self._committer.states.load(session, table_id, published)
             queries = self._committer.catalog.queries
             # What came before the first version could not be written again, if it was lost.
             first = int(session.fetch(queries["first_version"], {"table_id": table_id})[0][0])
-        interval = state.metadata.action.configuration.get(INTERVAL, "")
-        overdue = interval.isdecimal() and published - weight.version >= max(int(interval), 1)
+        interval = whole_number(state.metadata.action.configuration.get(INTERVAL, ""))
+        overdue = interval is not None and published - weight.version >= max(interval, 1)
         beginning = max(first, since)
         begins_later = 0 < beginning <= published and weight.version < beginning
         due = published > weight.version and (weight.is_due or overdue or begins_later)
@@ -89,12 +91,6 @@ class Checkpoints:
             self._weights[table_id] = weight
         return due
 
-    @staticmethod
-    def last_version(store: LogStore) -> int | None:
-        """The version that the log's hint names."""
-        hint = _hint(store)
-        return None if hint is None else int(hint["version"])
-
     def content(self, table_id: int, version: int) -> "CheckpointContent":
         """What a checkpoint of a version holds."""
         from lakelog.mirror.checkpoint import CheckpointContent
@@ -104,7 +100,7 @@ class Checkpoints:
         with catalog.session() as session:
             head = self._committer.head(session, table_id)
             snapshot = Snapshot(self._committer, head, self._committer.states.load(session, table_id, version))
-            oldest = now_ms() - retention(snapshot.metadata.configuration)
+            oldest = self._committer.now(session) - retention(snapshot.metadata.configuration)
             columns = ", ".join(f"f.{name}" for name in REMOVED_SCHEMA.names)
             removed = session.fetch_arrow(
                 catalog.queries.fill("tombstones", columns=columns), {**key, "oldest": oldest}, REMOVED_SCHEMA
@@ -136,35 +132,25 @@ def retention(configuration: Mapping[str, str]) -> int:
     return _WEEK if found is None else found
 
 
-def _weigh(store: LogStore) -> Weight:
-    hint = _hint(store)
-    if hint is None or not store.exists(checkpoint_name(hint["version"])):
-        commits = store.files()
-        newest = max(
-            ((version_of(each.name) or 0, each.size) for each in commits if ".checkpoint." in each.name),
-            default=(-1, 0),
-        )
-    else:
-        commits = store.files(commit_name(hint["version"] + 1))
-        newest = (hint["version"], int(hint.get("sizeInBytes", 0)))
-    since = [each.size for each in commits if each.name.endswith(".json") and (version_of(each.name) or 0) > newest[0]]
-    return Weight(*newest, sum(since))
-
-
-def _hint(store: LogStore) -> dict[str, Any] | None:
-    """What the log says of its last checkpoint; None if it says nothing that can be read."""
-    try:
-        found = json.loads(store.read(LAST_CHECKPOINT))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("version"), int) else None
+def _weigh(store: LogStore, published: int) -> Weight:
+    """By the sizes of files, of which the hint only says where to begin. What lies above the log's end is not of it."""
+    hint = last_checkpoint(store)
+    is_of_use = hint is not None and hint <= published and store.exists(checkpoint_name(hint))
+    files = store.files(checkpoint_name(hint) if hint is not None and is_of_use else "")
+    found = [(version, each) for each in files if (version := version_of(each.name)) is not None]
+    newest = max(
+        ((version, each.size) for version, each in found if ".checkpoint." in each.name and version <= published),
+        default=(-1, 0),
+    )
+    since = sum(each.size for version, each in found if each.name == commit_name(version) and version > newest[0])
+    return Weight(*newest, since)
 
 
 def _txn(row: Row) -> Txn:
     app_id, version, last_updated, extra = row
-    return Txn(app_id=app_id, version=version, last_updated=last_updated, extra=json.loads(extra) if extra else {})
+    return Txn(app_id=app_id, version=version, last_updated=last_updated, extra=stored_json(extra) if extra else {})
 
 
 def _domain(row: Row) -> DomainMetadata:
     domain, configuration, extra = row
-    return DomainMetadata(domain=domain, configuration=configuration, extra=json.loads(extra) if extra else {})
+    return DomainMetadata(domain=domain, configuration=configuration, extra=stored_json(extra) if extra else {})

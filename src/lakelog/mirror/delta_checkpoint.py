@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, Txn, from_json
-from lakelog.errors import DeltaLogError, ValidationError
+from lakelog.errors import DeltaLogError, LakelogError, ValidationError
 from lakelog.log.files import ADD_COLUMNS, AddFiles
 from lakelog.mirror.delta_adds import COPIES, PARSED_STATS, adds_of, parsed_stats_of
 from lakelog.mirror.delta_commit import RESTORE, SIDECAR, actions_of, broken, missing, read_lines, understood
@@ -214,6 +214,8 @@ def _parquet(store: LogStore, name: str) -> Iterator[Any]:
     try:
         with source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             yield file
+    except LakelogError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise DeltaLogError(f"expected a checkpoint as Parquet, found: {error}. {RESTORE}", where) from error
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lakelog.errors import DeltaLogError
+from lakelog.mirror.names import version_of
 from lakelog.mirror.storage import LogFile
 
 _is_commit = re.compile(r"([0-9]{20})\.json").fullmatch
@@ -81,7 +82,9 @@ class LogListing:
 
 def commits_in(files: Iterable[LogFile]) -> dict[int, LogFile]:
     """The JSON commits, by version."""
-    return {int(match[1]): file for file in files if (match := _is_commit(file.name))}
+    return {
+        int(match[1]): file for file in files if (match := _is_commit(file.name)) and version_of(file.name) is not None
+    }
 
 
 def checkpoints_in(files: Iterable[LogFile]) -> Iterator[list[Checkpoint]]:
@@ -93,7 +96,7 @@ def checkpoints_in(files: Iterable[LogFile]) -> Iterator[list[Checkpoint]]:
     top: list[Checkpoint] = []
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
     for file in files:
-        if not file.size:
+        if not file.size or version_of(file.name) is None:
             continue
         if match := _is_checkpoint(file.name):
             single.append(_checkpoint(int(match[1]), file))

@@ -4,6 +4,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown, Transaction, now_ms
+from lakelog.catalog.install import check_format
+from lakelog.catalog.name_key import name_key
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import DatasetExistsError, LakelogError
 from lakelog.log.snapshot import Snapshot
@@ -64,8 +66,9 @@ class HiddenTable:
         """Makes it a dataset like any other. ``incomplete`` says why its mirror cannot go on from here."""
         queries = self._committer.catalog.queries
         state = PUBLISHED if incomplete is None else STOPPED
-        with self._lake.creating(self._name, "import") as (transaction, _):
-            if not transaction.fetch(queries["show_table"], {"table_id": self.table_id, "name": self._name}):
+        with self._lake.creating(self._name, "import") as (transaction, _, _):
+            key = {"table_id": self.table_id, "name": self._name, "name_key": name_key(self._name)}
+            if not transaction.fetch(queries["show_table"], key):
                 raise ImportInterrupted(f"somebody else has just imported {self._location}")
             self._note(transaction, published, state, incomplete)
             commit_import(transaction, self._location)
@@ -77,6 +80,8 @@ class HiddenTable:
             transaction = catalog.begin([self.table_id], "purge", self._committer.timeout)
             try:
                 head = transaction.fetch(catalog.queries["lock_head"], {"table_id": self.table_id, "expected": None})
+                if head:
+                    check_format(head[0][len(Head._fields)], repr(catalog))
                 entry = self._ledger.read(transaction, self.table_id)
                 if not head or head[0][8] is None or entry is None or entry.state != IMPORTING:
                     return
@@ -105,10 +110,14 @@ class HiddenTable:
 
     def _create(self, first: int) -> None:
         queries = self._committer.catalog.queries
-        with self._lake.creating(self._name, "import") as (transaction, taken):
+        with self._lake.creating(self._name, "import") as (transaction, taken, created_at):
             self._lake.place_for(self._name, self._location, taken)
-            created_at = now_ms()
-            key = {"name": self._name, "location": self._location, "created_at": created_at}
+            key = {
+                "name": self._name,
+                "name_key": name_key(self._name),
+                "location": self._location,
+                "created_at": created_at,
+            }
             self.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
             transaction.execute(
                 queries["hide_table"], {"table_id": self.table_id, "version": first - 1, "dropped_at": created_at}

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Transaction, now_ms
+from lakelog.catalog.name_key import match_name
 from lakelog.errors import DatasetExistsError, DeltaLogError, LakelogError, ValidationError, VersionNotFoundError
+from lakelog.log.places import root_uri
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
 from lakelog.log.validation.features import supported_features
@@ -74,13 +76,14 @@ def import_delta(
         source = _Source(store, listing, last, history)
         chosen = name or source.table_name or PurePosixPath(location).name
         check_name(chosen)
-        if any(dataset.name == chosen for dataset in lake.datasets()):
-            raise DatasetExistsError(f"there is already a dataset {chosen!r}: give the import another name")
+        if taken := match_name(lake.versions(), chosen):
+            raise DatasetExistsError(f"there is already a dataset {taken!r}: give the import another name")
         if dry_run:
             return source.rehearse(location, chosen)
         hidden = HiddenTable(lake, chosen, location)
         base = hidden.begin(source.first, last, source.metadata_id)
         try:
+            lake.committer.data.locations[hidden.table_id] = location
             loader = Loader(lake, hidden.table_id, base, location)
             steps = source.steps(after=None if base is None else base.version)
             dropped = loader.load(steps, source.commits, progress)
@@ -119,9 +122,10 @@ def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: P
         last = listing.latest if last is None else last
         if last <= status.head:
             return status.head
-        missing = [version for version in range(status.head + 1, last + 1) if version not in listing.commits]
-        if missing:
-            raise DeltaLogError(f"lacks version {missing[0]}, so that nothing after it can be taken over", store.place)
+        # A name can claim any version: what is missing is looked for from the beginning, and not listed.
+        missing = next((each for each in range(status.head + 1, last + 1) if each not in listing.commits), None)
+        if missing is not None:
+            raise DeltaLogError(f"lacks version {missing}, so that nothing after it can be taken over", store.place)
         _Adoption(lake, dataset, store, listing).run(last, progress)
     return last
 
@@ -149,7 +153,9 @@ class _Adoption:
     def run(self, last: int, progress: Progress | None) -> None:
         committer = self._lake.committer
         with committer.catalog.session() as session:
-            base = committer.states.of_head(session, committer.head(session, self._table_id))
+            head = committer.head(session, self._table_id)
+            base = committer.states.of_head(session, head)
+        committer.data.locations[head.table_id] = head.location
         versions = range(base.version + 1, last + 1)
         loader = Loader(self._lake, self._table_id, base, self._store.place, self._advance)
         steps = (commit_step(self._store, self._listing, version) for version in versions)
@@ -241,7 +247,7 @@ class _Source:
         for step in self.steps(None):
             where = f"version {step.version} of {location}"
             try:
-                draft = draft_of(0, step)
+                draft = draft_of(0, step, root_uri(location))
             except ValidationError as error:
                 raise ValidationError(where, error.violations) from error
             problems = draft.settle(state)

@@ -1,10 +1,13 @@
 """What to make of a file that stands in ``_delta_log`` where a commit of ours belongs."""
 
-import json
 from enum import Enum
 from typing import Any
 
 from lakelog.mirror.lines import MARK
+from lakelog.strict_json import loads_strict, printable
+
+_SHOWN = 200
+"""Characters of what a file says of itself, in messages that the catalog keeps."""
 
 
 class Verdict(Enum):
@@ -32,24 +35,30 @@ def judge(found: bytes, expected: bytes | None, commit_id: str | None) -> Verdic
 
 def commit_info(content: bytes) -> dict[str, Any] | None:
     """What the first line says of the commit, if it says so."""
-    line = content.partition(b"\n")[0]
-    try:
-        info = json.loads(line).get("commitInfo")
-    except (ValueError, AttributeError):
-        return None
+    found = _object(content.partition(b"\n")[0])
+    info = None if found is None else found.get("commitInfo")
     return info if isinstance(info, dict) else None
 
 
 def _is_as_long(found: bytes, expected: bytes) -> bool:
     lines = found.splitlines()
+    return len(lines) == len(expected.splitlines()) and _object(lines[-1]) is not None
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object that a line is, None if it is none that a writer of commits makes."""
     try:
-        return len(lines) == len(expected.splitlines()) and isinstance(json.loads(lines[-1]), dict)
+        found = loads_strict(line.decode())
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def described(content: bytes) -> str:
     """Who made a file, as far as it says so."""
     info = commit_info(content) or {}
-    who = info.get("engineInfo") or info.get("clientVersion") or "an unknown writer"
-    return f"{who} ({info.get('operation') or 'no operation given'})"
+    said = (info.get("engineInfo"), info.get("clientVersion"))
+    who = next((each for each in said if isinstance(each, str) and each), "an unknown writer")
+    operation = info.get("operation")
+    done = operation if isinstance(operation, str) and operation else "no operation given"
+    return f"{printable(who[:_SHOWN])} ({printable(done[:_SHOWN])})"

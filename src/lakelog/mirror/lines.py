@@ -1,10 +1,10 @@
 """A commit of the catalog as Delta's JSON: the same bytes whoever makes them, and whenever.
 
 Everything is in the catalog's rows; nothing depends on the clock, the machine or this program's version. Texts that the
-catalog keeps byte for byte, such as statistics and partition values, are repeated byte for byte.
+catalog keeps byte for byte, such as partition values, are repeated byte for byte, and so are statistics, unless a
+bound is missing in them.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -12,15 +12,20 @@ from typing import Any
 
 from lakelog.catalog.base import Row, Session
 from lakelog.catalog.queries import Queries
+from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
 from lakelog.log.state import TableMetadata, read_metadata
+from lakelog.mirror.shared_stats import SharedStatistics
 from lakelog.strict_json import encode_json
 
 ENGINE = "Lakelog"
 MARK = "lakelog"
 """A member of commitInfo by which a commit of ours is known, whatever engine its writer claims to be."""
 _FORMAT = "1"
+
+_ADDS = "dl_add_files"
+_STATS, _SCHEMA_VERSION = map(TABLES[_ADDS].names.index, ("stats", "schema_version"))
 
 CommitRows = Mapping[str, Sequence[Row]]
 """One commit's rows by catalog table, each with the columns of ``TABLES``."""
@@ -55,6 +60,25 @@ def committed_at_of(rows: CommitRows) -> int:
 
 def delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
     """The content of a commit's file in ``_delta_log``. ``metadata`` is what is in force with it."""
+    return _file_of({**rows, _ADDS: _shared(rows.get(_ADDS, ()), metadata)}, metadata)
+
+
+def earlier_delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
+    """The content of the same file as Lakelog wrote it while it repeated all statistics."""
+    return _file_of(rows, metadata)
+
+
+def _shared(adds: Sequence[Row], metadata: TableMetadata) -> Sequence[Row]:
+    """The rows with statistics that readers may have."""
+    shared = SharedStatistics(metadata)
+    return [
+        row if stats is None else (*row[:_STATS], shared.of(stats, row[_SCHEMA_VERSION]), *row[_STATS + 1 :])
+        for row in adds
+        for stats in (row[_STATS],)
+    ]
+
+
+def _file_of(rows: CommitRows, metadata: TableMetadata) -> bytes:
     in_commit = metadata.action.is_on(IN_COMMIT_TIMESTAMPS)
     lines = [_commit_info(_named("dl_table_versions", rows["dl_table_versions"][0]), in_commit)]
     for table, action in _ACTIONS.items():
@@ -68,8 +92,8 @@ def _named(table: str, row: Row) -> dict[str, Any]:
 
 
 def _commit_info(row: Mapping[str, Any], in_commit: bool) -> str:
-    extra = json.loads(row["extra"]) if row["extra"] else {}
-    parameters = json.loads(row["operation_parameters"])
+    extra = stored_json(row["extra"]) if row["extra"] else {}
+    parameters = stored_json(row["operation_parameters"])
     info: dict[str, Any] = {"inCommitTimestamp": row["committed_at"]} if in_commit else {}
     info |= {"timestamp": row["committed_at"]}
     if row["committer"] is not None:
@@ -113,7 +137,7 @@ class _Action:
         self._complete(known)
         if row[self._extra]:
             # A known member wins over what stands beside it.
-            for name, value in json.loads(row[self._extra]).items():
+            for name, value in stored_json(row[self._extra]).items():
                 known.setdefault(name, encode_json(value))
         body = ",".join([f'"{name}":{text}' for name, text in known.items()])
         return f'{{"{self._name}":{{{body}}}}}'
@@ -137,10 +161,10 @@ class _Cdc(_Action):
 class _Metadata(_Action):
     def line(self, row: Row) -> str:
         # What the format says beyond the usual stands apart.
-        extra = json.loads(row[self._extra]) if row[self._extra] else {}
+        extra = stored_json(row[self._extra]) if row[self._extra] else {}
         if "format" in extra:
             place = TABLES["dl_metadata_updates"].names.index("format")
-            form = json.loads(row[place]) | extra.pop("format")
+            form = stored_json(row[place]) | extra.pop("format")
             row = (*row[:place], encode_json(form), *row[place + 1 : self._extra], encode_json(extra))
         return super().line(row)
 

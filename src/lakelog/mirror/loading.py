@@ -6,15 +6,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakelog.actions import AddFile, CommitInfo, RemoveFile
+from lakelog.actions import AddFile, CommitInfo, DeletionVector, Metadata, Protocol, RemoveFile
 from lakelog.catalog.base import Transaction
-from lakelog.errors import DeltaLogError, ValidationError
+from lakelog.errors import DeltaLogError, ValidationError, Violation
 from lakelog.log.commit import LOOKED_UP
+from lakelog.log.deletion_vectors import FileVector
 from lakelog.log.draft import Description, Draft, Input
+from lakelog.log.files import AddFiles
 from lakelog.log.outcomes import Conflict
+from lakelog.log.places import root_uri
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
-from lakelog.mirror.delta_log import LogListing, read_commit
+from lakelog.log.validation.paths import LOG_DIRECTORY
+from lakelog.mirror.delta_log import LogCommit, LogListing, read_commit
 from lakelog.mirror.hidden import ImportInterrupted, commit_import
 from lakelog.mirror.storage import LogStore
 from lakelog.strict_json import json_problem, text_problem
@@ -49,8 +53,19 @@ class Step:
     """What it did, if the log does not say."""
 
 
+def refuse_headless(store: LogStore, first: LogCommit) -> None:
+    """Raises ``DeltaLogError`` if a log's first commit does not say what the table is, and who may read it."""
+    for kind in (Metadata, Protocol):
+        if not any(isinstance(action, kind) for action in first.actions):
+            raise DeltaLogError(
+                f"has no {kind.action} action, which version 0 needs", f"{store.place}/{first.version:020}.json"
+            )
+
+
 def commit_step(store: LogStore, listing: LogListing, version: int) -> Step:
     commit = read_commit(store, version)
+    if version == 0:
+        refuse_headless(store, commit)
     info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
     told = info.in_commit_timestamp if info is not None else None
     moment = listing.commits[version].modified if told is None else told
@@ -66,8 +81,13 @@ def commit_step(store: LogStore, listing: LogListing, version: int) -> Step:
     )
 
 
-def draft_of(table_id: int, step: Step, *, absent: frozenset[str] = frozenset()) -> Draft:
-    """The commit of a step. ``absent`` are files that it removes though they are not there, which Delta allows."""
+def draft_of(table_id: int, step: Step, root: str, *, absent: frozenset[str] = frozenset()) -> Draft:
+    """The commit of a step. ``absent`` are files that it removes though they are not there, which Delta allows.
+
+    Raises ``ValidationError`` if a deletion vector lies in a file that is not below ``root``, the table's URI.
+    """
+    if problems := _vectors_outside(step, root):
+        raise ValidationError(f"version {step.version}", problems)
     actions: list[Input] = []
     info: CommitInfo | None = None
     for action in step.actions:
@@ -89,6 +109,25 @@ def draft_of(table_id: int, step: Step, *, absent: frozenset[str] = frozenset())
         committed_at=step.committed_at,
     )
     return Draft(table_id, step.version - 1, actions, description, imported=True)
+
+
+def _vectors_outside(step: Step, root: str) -> list[Violation]:
+    vectors: list[tuple[str, DeletionVector]] = []
+    for action in step.actions:
+        if isinstance(action, AddFiles) and "deletion_vector" in action.table.column_names:
+            found = action.table.filter(action.table.column("deletion_vector").is_valid())
+            pairs = zip(*(found.column(name).to_pylist() for name in ("path", "deletion_vector")), strict=True)
+            vectors += [(path, DeletionVector.from_json(text)) for path, text in pairs]
+        elif isinstance(action, AddFile | RemoveFile) and action.deletion_vector is not None:
+            vectors.append((action.path, action.deletion_vector))
+    problems = []
+    for path, vector in vectors:
+        with suppress(ValueError):
+            # What is no place is refused with the other fields.
+            if FileVector(file=path, rows=None, root=root, vector=vector).is_outside:
+                message = f"expected a file below the table, found {vector.path_or_inline_dv}: rewrite {path} first"
+                problems.append(Violation("deletionVector.pathOrInlineDv", message))
+    return problems
 
 
 def _is_name(text: Any) -> bool:
@@ -126,6 +165,7 @@ class Loader:
         self._table_id = table_id
         self._base = base
         self._place = place
+        self._root = root_uri(place.removesuffix(f"/{LOG_DIRECTORY}"))
         self._also = also
         self._ids: set[str] = set()
 
@@ -170,12 +210,14 @@ class Loader:
     ) -> TableState:
         where = f"version {step.version} of {self._place}"
         try:
-            draft = draft_of(self._table_id, step, absent=self._absent(transaction, step))
+            draft = draft_of(self._table_id, step, self._root, absent=self._absent(transaction, step))
         except ValidationError as error:
             raise ValidationError(where, error.violations) from error
         problems = draft.settle(state)
         if problems:
             raise ValidationError(where, problems)
+        # Whoever wrote the log that is taken over need not have synced its files.
+        self._committer.data.before_commit([draft])
         commit_id = _commit_id(step, draft.metadata.action.id, self._ids)
         self._ids.add(commit_id)
         outcome = self._committer.write(transaction, [draft], [state], commit_id, record)

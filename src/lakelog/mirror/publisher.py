@@ -23,12 +23,14 @@ from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
 from lakelog.mirror.checkpoints import Checkpoints
 from lakelog.mirror.foreign import objection, read_only
+from lakelog.mirror.hint import last_checkpoint
 from lakelog.mirror.judge import Verdict, judge
 from lakelog.mirror.lines import CommitRows, commit_id_of, committed_at_of, delta_json, metadata_in, read_rows
 from lakelog.mirror.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
 from lakelog.mirror.reconciler import Reconciler
 from lakelog.mirror.status import BEHIND, FAILING, OFF, PUBLISHED, STOPPED, Entry, Ledger, MirrorStatus
-from lakelog.mirror.storage import LocalStore, LogStore, log_store
+from lakelog.mirror.storage import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
+from lakelog.telemetry import count_failed_watch
 
 MODES = ("sync", "background", "manual")
 
@@ -102,8 +104,13 @@ class Mirror:
 
     def told(self, committed: Sequence[Committed]) -> None:
         """Publishes what was just committed, or leaves it to the thread."""
+        waited = False
         for each in committed:
             table_id = each.result.table_id
+            if waited:
+                # One wait is enough for a commit to any number of tables.
+                self._reconciler.wake(table_id)
+                continue
             try:
                 place = self._known(table_id, each.location)
                 place.mirrored = is_mirrored(each.state.metadata)
@@ -112,8 +119,10 @@ class Mirror:
             except LakelogTimeoutError:
                 # Somebody else is at it, or has the catalog's lock. The file is perhaps there, its note is not.
                 self._reconciler.wake(table_id)
+                waited = True
             except Exception:
                 # The commit stands, whatever became of its mirror.
+                count_failed_watch()
                 _log.warning(
                     "version %s of %s is committed and not mirrored yet",
                     each.result.version,
@@ -176,10 +185,12 @@ class Mirror:
             claim = self._set(place, found, found.next(kept, STOPPED, f"files are set aside ({uuid.uuid4()})"))
             where = f"_set_aside/{time.time_ns()}"
             try:
-                for each in place.store.files() if claim else ():
-                    if (newest_version_in(each.name) or 0) > kept:
-                        place.store.move(each.name, f"{where}/{each.name}")
-                if claim and (self.checkpoints.last_version(place.store) or 0) > kept:
+                for name in place.store.names() if claim else ():
+                    version = newest_version_in(name)
+                    if version is not None and version > kept:
+                        place.store.move(name, f"{where}/{name}")
+                hint = last_checkpoint(place.store)
+                if claim and hint is not None and hint > kept:
                     place.store.move(LAST_CHECKPOINT, f"{where}/{LAST_CHECKPOINT}")
             except OSError as error:
                 raise LakelogError(f"files of {place.store.place} could not be set aside: {error}") from error
@@ -317,10 +328,10 @@ class Mirror:
     def _put(self, place: _Place, version: int, rows: CommitRows, metadata: TableMetadata) -> tuple[str, str] | None:
         """Makes a commit's file. If that cannot be, the state that the mirror is in then, and why."""
         store, name = place.store, commit_name(version)
-        data = delta_json(rows, metadata)
         try:
+            data = delta_json(rows, metadata)
             if not store.create(name, data, committed_at_of(rows)):
-                found = store.read(name)
+                found = store.read(name, max(MAX_FILE_BYTES, len(data)))
                 verdict = judge(found, data, commit_id_of(rows))
                 if verdict is Verdict.TORN:
                     store.replace(name, data, committed_at_of(rows))
@@ -329,8 +340,14 @@ class Mirror:
                     store.sync()
                 else:
                     return objection(store, name, found, data, commit_id_of(rows))
+        except UnfitFileError as error:
+            return STOPPED, f"{name} in {store.place} is not a commit: {error}"
         except OSError as error:
             return FAILING, f"cannot write {name} to {store.place}: {error}"
+        except Exception as error:
+            # The status says so, or it would go on calling a mirror published that is not.
+            _log.warning("%s cannot be written to %s", name, store.place, exc_info=True)
+            return FAILING, f"cannot write {name} to {store.place}: {type(error).__name__}: {error}"
         self.checkpoints.grew(place.table_id, len(data))
         return None
 
@@ -390,6 +407,8 @@ class Mirror:
             if self._head(place.table_id).version != head.version:
                 return
             state, error = objection(place.store, name, place.store.read(name), None, None)
+        except UnfitFileError as problem:
+            state, error = STOPPED, f"{name} in {place.store.place} is not a commit: {problem}"
         except OSError as problem:
             _log.warning("cannot look into %s: %s", place.store.place, problem)
             return

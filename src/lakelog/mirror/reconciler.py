@@ -8,11 +8,16 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 
+from lakelog.threads import Worker
+
 _log = logging.getLogger("lakelog.mirror")
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts at the same table."""
+
+_DOUBLINGS = 16
+"""Of the first pause, at most; the longest is reached before. More would leave what a float can hold."""
 
 
 class Reconciler:
@@ -42,16 +47,19 @@ class Reconciler:
         self._due: dict[int, float] = {}
         self._attempts: dict[int, int] = {}
         self._next_sweep = time.monotonic()
-        self._thread: threading.Thread | None = None
+        self._thread = Worker(self._run)
 
     def start(self) -> None:
         if os.getpid() != self._process:
             # A forked child has the parent's plans but not its thread.
             self._reset()
-        with self._changed:
-            if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name="lakelog-mirror", daemon=True)
-                self._thread.start()
+        if self._closing:
+            return
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            # What is due stays so until a later call finds room for a thread.
+            _log.warning("the mirror's thread cannot start, and is tried again with the next commit: %s", error)
 
     def wake(self, table_id: int) -> None:
         """Does a table soon. After a failure, not before its pause is over."""
@@ -69,14 +77,15 @@ class Reconciler:
 
     def close(self, timeout: float = 10.0) -> None:
         """Does what is due for the first time, and ends. What has failed before is left to the next lake."""
+        if self._due and os.getpid() == self._process:
+            self.start()
         self._closing = True
-        thread = self._thread
-        if thread is None or os.getpid() != self._process or thread is threading.current_thread():
+        if os.getpid() != self._process or self._thread.is_current or not self._thread.is_alive:
             return
         with self._changed:
             self._due = {table: due for table, due in self._due.items() if table not in self._attempts}
             self._changed.notify()
-        thread.join(timeout)
+        self._thread.join(timeout)
 
     def _run(self) -> None:
         while (table_id := self._next()) is not None:
@@ -129,5 +138,5 @@ class Reconciler:
 
     def _postpone(self, table_id: int) -> None:
         attempt = self._attempts[table_id] = self._attempts.get(table_id, 0) + 1
-        pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        pause = min(_FIRST_PAUSE * 2 ** min(attempt - 1, _DOUBLINGS), _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
         self._due[table_id] = time.monotonic() + pause

@@ -1,6 +1,5 @@
 """A Delta table at one version, by its latest checkpoint and the commits after it."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from lakelog.errors import DeltaLogError
+from lakelog.catalog.stored import stored_json
 from lakelog.log.draft import Input
 from lakelog.log.files import AddFiles
 from lakelog.mirror.delta_log import LogCommit, LogListing, read_checkpoint, read_commit
-from lakelog.mirror.loading import Step, vector_of
+from lakelog.mirror.loading import Step, refuse_headless, vector_of
 from lakelog.mirror.storage import LogStore
 
 IDENTITY = ("path", "size", "deletion_vector", "partition_values")
@@ -25,7 +24,7 @@ def identities(files: Any) -> dict[str, tuple[Any, ...]]:
         path: (
             size,
             DeletionVector.from_json(vector).unique_id if vector else None,
-            {name: value or None for name, value in json.loads(values).items()},
+            {name: value or None for name, value in stored_json(values).items()},
         )
         for path, size, vector, values in rows
     }
@@ -71,15 +70,11 @@ class Replay:
 
     @classmethod
     def _begun(cls, store: LogStore, commit: LogCommit) -> "Replay":
-        metadata = next((action for action in commit.actions if isinstance(action, Metadata)), None)
-        protocol = next((action for action in commit.actions if isinstance(action, Protocol)), None)
-        if metadata is None:
-            raise DeltaLogError(
-                "has no metaData action, which version 0 needs", f"{store.place}/{commit.version:020}.json"
-            )
+        refuse_headless(store, commit)
+        metadata = next(action for action in commit.actions if isinstance(action, Metadata))
+        protocol = next(action for action in commit.actions if isinstance(action, Protocol))
         empty = AddFiles.of([]).table
-        first = protocol or Protocol(min_reader_version=1, min_writer_version=2)
-        return cls(first, metadata, {}, {}, empty, set(), {}, 0)
+        return cls(protocol, metadata, {}, {}, empty, set(), {}, 0)
 
     def _apply(self, commit: LogCommit) -> None:
         for action in commit.actions:

@@ -6,6 +6,7 @@ is none. Every object store has that by now, but pyarrow's file systems do not p
 
 import errno
 import os
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,14 +15,34 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from lakelog.disk import sync_directories
 from lakelog.log.validation.paths import LOG_DIRECTORY
 
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+_NO_FILES = {errno.ENXIO, errno.ENODEV, errno.ELOOP}
+"""What sockets, devices without a driver and links that lead nowhere answer to who opens them."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+MAX_FILE_BYTES = 1 << 30
+"""Of a commit, and of any other file of a log that is read whole."""
+MAX_HINT_BYTES = 1 << 20
+"""Of ``_last_checkpoint``, which writers keep to a few lines."""
+
+
+class UnfitFileError(OSError):
+    """Something in a log that has a file's name and is none, or is larger than any that a writer makes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,16 +64,21 @@ class LogStore(ABC):
     def files(self, start: str = "") -> list[LogFile]:
         """The files directly in the log from a name on, by name. None if there is no log."""
 
-    @abstractmethod
-    def exists(self, name: str) -> bool: ...
+    def names(self) -> list[str]:
+        """Everything directly in the log that may be called like a file of it, also what is none."""
+        return [each.name for each in self.files()]
 
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """A file's content. Raises ``FileNotFoundError``."""
+    def exists(self, name: str) -> bool:
+        """Whether the name is taken, also by what is no file."""
+
+    @abstractmethod
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        """A file's content. Raises ``FileNotFoundError``, and ``UnfitFileError`` for what is no file of a log."""
 
     @abstractmethod
     def open(self, name: str) -> Any:
-        """A file as pyarrow reads it. Raises ``FileNotFoundError``."""
+        """A file as pyarrow reads it. Raises ``FileNotFoundError`` and ``UnfitFileError``."""
 
     @abstractmethod
     def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
@@ -94,19 +120,48 @@ class LocalStore(LogStore):
         found = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory) as entries:
             for entry in entries:
-                if entry.name >= start and entry.is_file():
-                    status = entry.stat()
-                    found.append(LogFile(entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
+                # One may vanish meanwhile, as temporary files do, or be a link that leads nowhere.
+                with suppress(FileNotFoundError, OSError):
+                    if entry.name >= start and entry.is_file():
+                        status = entry.stat()
+                        found.append(LogFile(entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
         return sorted(found)
 
-    def exists(self, name: str) -> bool:
-        return os.path.exists(f"{self.place}/{name}")  # noqa: PTH110 - on the way of every commit
+    def names(self) -> list[str]:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(os.listdir(self._directory))  # noqa: PTH208 - names, not paths
+        return []
 
-    def read(self, name: str) -> bytes:
-        return (self._directory / name).read_bytes()
+    def exists(self, name: str) -> bool:
+        # A link that leads nowhere is in the way, too.
+        return os.path.lexists(f"{self.place}/{name}")
+
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        with self._regular(name) as file:
+            data = file.read(limit + 1)
+        if data is None:
+            raise UnfitFileError("it is a special file that has nothing to read, not a regular one")
+        if len(data) > limit:
+            raise UnfitFileError(_too_large(limit))
+        return data
 
     def open(self, name: str) -> Any:
-        return pa.OSFile(str(self._directory / name), "rb")
+        return pa.PythonFile(self._regular(name), "r")
+
+    def _regular(self, name: str) -> BinaryIO:
+        """Opens a file without waiting for anybody, as the end of a pipe would."""
+        path = f"{self.place}/{name}"
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in _NO_FILES or (isinstance(error, FileNotFoundError) and os.path.islink(path)):  # noqa: PTH114
+                raise UnfitFileError(f"it is not a regular file ({error.strerror})") from error
+            raise
+        kind = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(kind):
+            os.close(descriptor)
+            raise UnfitFileError(f"it is {_KINDS.get(stat.S_IFMT(kind), 'a special file')}, not a regular file")
+        return os.fdopen(descriptor, "rb")
 
     def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
         target = f"{self.place}/{name}"
@@ -148,6 +203,7 @@ class LocalStore(LogStore):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileNotFoundError:
             self._directory.mkdir(parents=True, exist_ok=True)
+            sync_directories(self._directory.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             _write(descriptor, data, modified)
@@ -184,6 +240,10 @@ def _write(descriptor: int, data: bytes, modified: int | None) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _too_large(limit: int) -> str:
+    return f"it has more than {limit:,} bytes, as no writer makes it"
 
 
 def _unlink(path: str) -> None:
@@ -233,12 +293,16 @@ class ObjectStore(LogStore):
             return False
         return True
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with _as_os_errors():
-            return bytes(self._store.get(name).bytes())
+            found = self._store.get(name)
+            if found.meta["size"] > limit:
+                raise UnfitFileError(_too_large(limit))
+            return bytes(found.bytes())
 
     def open(self, name: str) -> Any:
-        return pa.BufferReader(self.read(name))
+        with _as_os_errors():
+            return pa.BufferReader(self._store.get(name).bytes())
 
     def create(self, name: str, data: bytes, modified: int | None = None) -> bool:
         try:

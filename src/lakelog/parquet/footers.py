@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -23,8 +22,8 @@ from lakelog.parquet.bound_texts import Form, form_of
 from lakelog.schema.leaves import Leaf, leaf_columns
 from lakelog.schema.mapping import children
 from lakelog.strict_json import encode_json
+from lakelog.threads import map_in_threads
 
-_THREADS = 16
 _FILES_AT_ONCE = 64
 _FAR = 4
 """Files are far if to read some of them takes this many times longer than the processor needs for them."""
@@ -155,8 +154,7 @@ def _batches(listed: Sequence[_Listed], read: Callable[[Sequence[_Listed]], Any]
         batch = read(part)
         are_far = time.perf_counter() - began > _FAR * (time.thread_time() - worked)
         yield batch
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lakelog-footers") as pool:
-        yield from pool.map(read, parts)
+    yield from map_in_threads(read, parts)
 
 
 class Layouts:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -70,6 +71,8 @@ def find_files(pattern: str | os.PathLike[str], location: str | os.PathLike[str]
             status = found[path].stat()
         except OSError as error:
             raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigurationError(f"{path!r} cannot be registered: it is no file, but a pipe or a device")
         files.append(FoundFile(name, path, status.st_size, status.st_mtime_ns // 1_000_000))
     _refuse_delta(place, files)
     return Listing(place, files)

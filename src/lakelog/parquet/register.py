@@ -28,6 +28,7 @@ from lakelog.parquet.footers import (
 from lakelog.parquet.hive import log_path
 from lakelog.parquet.listing import find_files
 from lakelog.parquet.partitions import partition_columns
+from lakelog.parquet.probe import refuse_fatal
 from lakelog.parquet.schemas import FileSchema, file_schema, united, with_widenings
 from lakelog.schema.mapping import MODE, is_mapped, with_mapping, without_past
 from lakelog.schema.rules import Rules, rules_of
@@ -71,6 +72,7 @@ def register_parquet(
     ]
     table = _Table(name, partitions, stated, configured(properties, mirror), description)
     table.learn(files, _sampled(files))
+    refuse_fatal(files)
     found = _harvest(table, files, progress)
     parameters = {
         "numFiles": len(files),

@@ -31,7 +31,7 @@ from lakelog.schema.rules import DEFAULT, GENERATED, text_of, users_of, with_tex
 from lakelog.schema.unsupported import MAX_DECIMAL_DIGITS
 
 _COMMENT = "comment"
-_STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 _CLUSTERING = ("clusteringColumns", "delta.clusteringColumns")
 _ICEBERG = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
 _IDENTITY = b"delta.identity."
@@ -365,13 +365,13 @@ def _follow_stats_columns(
     configuration: Mapping[str, str], path: Sequence[str], new_path: Sequence[str] | None
 ) -> dict[str, str]:
     """The properties, with a renamed or dropped column also in the list of those that statistics are kept for."""
-    listed = configuration.get(_STATS_COLUMNS, "")
+    listed = configuration.get(STATS_COLUMNS, "")
     if not listed.strip():
         return dict(configuration)
     try:
-        known = {entry.strip(): parse_path(entry.strip()) for entry in _LIST_COMMA.split(listed)}
+        known = parse_columns(listed)
     except ValidationError as error:
-        message = f"the table property {_STATS_COLUMNS} cannot follow, since it is not a list of columns: {error}"
+        message = f"the table property {STATS_COLUMNS} cannot follow, since it is not a list of columns: {error}"
         raise _refused(path, message) from None
     kept = []
     for entry, parts in known.items():
@@ -379,7 +379,12 @@ def _follow_stats_columns(
             kept.append(entry)
         elif new_path is not None:
             kept.append(".".join(_quoted(part) for part in (*new_path, *parts[len(path) :])))
-    return {**configuration, _STATS_COLUMNS: ",".join(kept)} if kept != [*known] else dict(configuration)
+    return {**configuration, STATS_COLUMNS: ",".join(kept)} if kept != [*known] else dict(configuration)
+
+
+def parse_columns(listed: str) -> dict[str, tuple[str, ...]]:
+    """The paths of columns in a list with commas, by what stands there. Raises ``ValidationError``."""
+    return {entry.strip(): parse_path(entry.strip()) for entry in _LIST_COMMA.split(listed)}
 
 
 def _begins(parts: Sequence[str], path: Sequence[str]) -> bool:

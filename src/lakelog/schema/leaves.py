@@ -11,6 +11,10 @@ from lakelog.errors import ValidationError, Violation
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^.`]+)")
 
 
+LONGEST_NAME = 1500
+"""Bytes of a name that an index can hold beside a column's bounds: a page of PostgreSQL's takes 2,704 in a row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A column that can have bounds: ``path`` holds the plain names, ``name`` is ``join_path(path)``."""
@@ -28,11 +32,14 @@ def leaf_columns(schema: pa.Schema) -> tuple[Leaf, ...]:
     return tuple(_leaves(schema, ()))
 
 
-def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], limit: int = 32) -> tuple[Leaf, ...]:
+def indexed_leaves(
+    schema: pa.Schema, partition_columns: Sequence[str], limit: int = 32, longest: int = LONGEST_NAME
+) -> tuple[Leaf, ...]:
     """The leaves that statistics are kept for, in schema order: every partition column, and the first others.
 
     ``limit`` works as ``delta.dataSkippingNumIndexedCols`` does: it counts the leaves of the data columns, partition
     columns come on top, and a negative limit is none. (Delta lets lists and maps use up the limit; here they do not.)
+    A leaf with a name of more than ``longest`` bytes, too long for an index, has none, though it counts.
     ``partition_columns`` are plain names of top-level columns; one that is not a leaf raises ``ValidationError``.
     """
     leaves = leaf_columns(schema)
@@ -44,7 +51,7 @@ def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], limit: i
     partitions = {(name,) for name in partition_columns}
     data = [leaf.path for leaf in leaves if leaf.path not in partitions]
     indexed = partitions.union(data if limit < 0 else data[:limit])
-    return tuple(leaf for leaf in leaves if leaf.path in indexed)
+    return tuple(leaf for leaf in leaves if leaf.path in indexed and len(leaf.name.encode()) <= longest)
 
 
 def join_path(path: Iterable[str]) -> str:

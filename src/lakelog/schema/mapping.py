@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.schema import field_metadata
+from lakelog.schema.checks import Checks
+from lakelog.strict_json import whole_number
 
 MODE = "delta.columnMapping.mode"
 MAX_ID = "delta.columnMapping.maxColumnId"
@@ -107,14 +109,31 @@ def name_new_columns(schema: pa.Schema, configuration: Mapping[str, str]) -> tup
 def without_mapping(field: pa.Field) -> pa.Field:
     """A field that comes from elsewhere, without the metadata that means something only in the table it came from.
 
-    Comments and the keys of users stay.
+    Comments and the keys of users stay. Raises ``ValidationError`` for types that nest too deeply to be followed.
     """
+    _check_depth(field)
     return _stripped(field, _is_table_bound)
 
 
 def without_past(field: pa.Field) -> pa.Field:
-    """A field of a table that is new: without ids and names of other files, and what happened to its type elsewhere."""
+    """A field of a table that is new: without ids and names of other files, and what happened to its type elsewhere.
+
+    Raises ``ValidationError`` for types that nest too deeply to be followed.
+    """
+    _check_depth(field)
     return _stripped(field, lambda key: key.startswith(_PREFIX) or key in _PAST)
+
+
+def _check_depth(field: pa.Field) -> None:
+    pending: list[tuple[pa.DataType, tuple[str, ...], int]] = [(field.type, (field.name,), 1)]
+    checks = Checks()
+    while pending:
+        kind, path, depth = pending.pop()
+        inside = children(kind)
+        if inside and checks.may_nest(path, depth):
+            deeper = depth + (2 if pa.types.is_map(kind) else 1)
+            pending += [(child.type, (*path, child.name), deeper) for child in inside]
+    checks.finish()
 
 
 def _stripped(field: pa.Field, is_bound: Callable[[bytes], bool]) -> pa.Field:
@@ -207,12 +226,18 @@ def _unidentified(column: pa.Field) -> pa.Field:
     return column.with_metadata(metadata)
 
 
+def largest_recorded(configuration: Mapping[str, str]) -> int:
+    """The largest id that the properties tell of, 0 if they tell of none. Raises ``ValidationError``."""
+    text = configuration.get(MAX_ID, "0")
+    found = whole_number(text)
+    if found is None or found < 0:
+        raise _broken(MAX_ID, "a whole number", text)
+    return found
+
+
 def _largest_id(schema: pa.Schema, configuration: Mapping[str, str]) -> int:
     """The largest id that the properties and the columns tell of, 0 if there is none."""
-    recorded = configuration.get(MAX_ID, "0")
-    if not recorded.isdecimal():
-        raise _broken(MAX_ID, "a whole number", recorded)
-    return max([int(recorded), *(found for column in columns(schema) for found in _ids(column))])
+    return max([largest_recorded(configuration), *(found for column in columns(schema) for found in _ids(column))])
 
 
 def _ids(column: pa.Field) -> list[int]:

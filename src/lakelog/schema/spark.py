@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakelog.errors import ConfigurationError, ValidationError
 from lakelog.schema.checks import Checks, Path
+from lakelog.schema.collations import COLLATIONS, DEFAULT_COLLATION
 from lakelog.schema.delta import from_delta_json, to_delta_json
 from lakelog.schema.rules import LENGTH
 from lakelog.strict_json import describe, encode_json, parse_json, shown
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _VOID = ("void", "null")
-_DEFAULT_COLLATION = "UTF8_BINARY"
-_COLLATIONS = "__COLLATIONS"
 _LIMITED_STRING = re.compile(r"(?:var)?char\(\s*[0-9]+\s*\)")
 _COLLATED_STRING = re.compile(r"string\s+collate\s+(\w+)")
 _WORD = re.compile(r"\w*")
@@ -121,14 +120,14 @@ def _field(field: dict[str, Any], path: Path, checks: Checks, voids: set[Path]) 
 
 def _metadata(metadata: dict[str, Any], path: Path, checks: Checks) -> dict[str, Any]:
     """The metadata without what Spark keeps about types in it."""
-    kept = {key: value for key, value in metadata.items() if key not in (_COLLATIONS, LENGTH)}
-    collations = metadata.get(_COLLATIONS, {})
+    kept = {key: value for key, value in metadata.items() if key not in (COLLATIONS, LENGTH)}
+    collations = metadata.get(COLLATIONS, {})
     if isinstance(collations, dict):
         for place, collation in collations.items():
             steps = str(place).removeprefix(path[-1]).split(".")
             _check_collation(str(collation).split(".", 1)[-1], (*path, *filter(None, steps)), checks)
     else:
-        checks.add(path, f"expected an object as {_COLLATIONS}, found {describe(collations)}")
+        checks.add(path, f"expected an object as {COLLATIONS}, found {describe(collations)}")
     try:
         encode_json(kept)
     except (TypeError, ValueError) as error:
@@ -138,8 +137,8 @@ def _metadata(metadata: dict[str, Any], path: Path, checks: Checks) -> dict[str,
 
 
 def _check_collation(name: str, path: Path, checks: Checks) -> None:
-    if name != _DEFAULT_COLLATION:
-        checks.add(path, f"strings are compared byte by byte, not by {name}; use string collate {_DEFAULT_COLLATION}")
+    if name != DEFAULT_COLLATION:
+        checks.add(path, f"strings are compared byte by byte, not by {name}; use string collate {DEFAULT_COLLATION}")
 
 
 def _put_back(fields: Iterable[pa.Field], path: Path, voids: set[Path]) -> list[pa.Field]:

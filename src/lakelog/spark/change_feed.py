@@ -12,14 +12,16 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.lake import Lake
-from lakelog.log.change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS, ChangeFeed
+from lakelog.log.change_feed import ChangeFeed
 from lakelog.log.deletion_vectors import vectors_of
+from lakelog.log.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS
 from lakelog.log.feed_range import feed_range
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.deleted_rows import by_index, deleted_indexes
+from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import Files, names_of, read_files, uri_of
@@ -36,6 +38,7 @@ _NAME, _KEY, _UNIT = "__lakelog_name", "__lakelog_key", "__lakelog_unit"
 _VALUE = "__lakelog_value"
 
 
+@spark_door
 def read_changes(
     lake: Lake,
     name: str,

@@ -10,15 +10,17 @@ import pyarrow.compute as pc
 
 from lakelog.actions import Metadata, Protocol, Txn
 from lakelog.dataset import Dataset
-from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
+from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.conflicts import Reads
 from lakelog.log.contents import Contents
 from lakelog.log.draft import Description, Draft
 from lakelog.log.evolution import WritePlan
+from lakelog.log.feed_columns import feed_column_problems
 from lakelog.log.files import REMOVED
 from lakelog.log.new_table import definition
 from lakelog.log.outcomes import CommitResult
+from lakelog.log.partition_values import files_in
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
@@ -26,10 +28,8 @@ from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.options import WriteOptions
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.spark.own_directory import OwnDirectory, leases_of
 from lakelog.spark.prepared import PreparedChange
-
-"""What a commit says of a file that goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,11 @@ class Change:
         return files_in(files, partitions, self.snapshot.state.metadata), Reads(partitions=partitions)
 
 
-def is_done(lake: Lake, name: str, txn: Txn | None) -> bool:
-    """Whether an application's batch was committed before."""
+def is_done(dataset: Dataset, txn: Txn | None) -> bool:
+    """Whether an application's batch was committed to a table before, whatever the table is called by now."""
     if txn is None:
         return False
-    try:
-        done = lake.txn_version(name, txn.app_id)
-    except DatasetNotFoundError:
-        return False
+    done = dataset.txn_version(txn.app_id)
     return done is not None and done >= txn.version
 
 
@@ -99,6 +96,7 @@ def check_features(metadata: TableMetadata) -> None:
         Violation(name, "is generated or has a default inside of another column, which nobody can fill in")
         for name in metadata.rules.inside
     ]
+    found += feed_column_problems(metadata.schema, metadata.action.configuration)
     if found:
         raise ValidationError("write", found)
 
@@ -138,7 +136,13 @@ def defined_by(
 
 
 def commit_new(
-    lake: Lake, name: str, defined: tuple[Protocol, Metadata], location: str, written: Harvest, options: WriteOptions
+    lake: Lake,
+    name: str,
+    defined: tuple[Protocol, Metadata],
+    location: str,
+    written: Harvest,
+    options: WriteOptions,
+    *directories: OwnDirectory,
 ) -> WriteResult:
     """The table and its first rows, all of it in version 0. Raises ``DatasetExistsError``."""
     description = _description(options, defined[1], written, "CREATE TABLE AS SELECT")
@@ -148,6 +152,7 @@ def commit_new(
         actions=[*defined, *_progress(options)],
         adds=written.adds,
         row_groups=written.row_groups,
+        leases=leases_of(*directories),
     )
     _, result = lake.create_from(name, contents.draft(-1), location)
     return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
@@ -165,6 +170,7 @@ def prepare_change(
         adds=written.adds,
         removes=None if removed is None else removed.select(REMOVED),
         row_groups=written.row_groups,
+        leases=leases_of(*directories),
     )
 
     def told(result: CommitResult | None) -> WriteResult:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -54,6 +54,11 @@ def session_for(spark: "SparkSession | None") -> "SparkSession":
 def aliased(frame: "DataFrame", alias: str | None) -> "DataFrame":
     """A frame whose columns may be called by a name of it, too, if it has one."""
     return frame.alias(alias) if alias else frame
+
+
+def exact_days(spark: "SparkSession") -> AbstractContextManager[None]:
+    """For queries that compare days: Spark pushes them into Parquet by a calendar that lacks ten days of 1582."""
+    return setting(spark, "spark.sql.datetime.java8API.enabled", "true")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import re
 
+from lakelog.catalog.name_key import match_name, name_key
 from lakelog.lake import Lake
 from lakelog.locations import absolute
 
@@ -29,14 +30,24 @@ def path_in(identifier: str) -> str | None:
 def name_for(lake: Lake, path: str) -> str:
     """A name for a table that somebody knows by its path only: the last part of it, or as many as nobody has yet."""
     parts = [part for part in absolute(path).rpartition("://")[2].split("/") if part]
-    taken = lake.versions()
+    taken = set(map(name_key, lake.versions()))
     names = ("_".join(parts[start:]) for start in range(len(parts) - 1, -1, -1))
-    return next((name for name in names if name not in taken), "_".join(parts))
+    return next((name for name in names if name_key(name) not in taken), "_".join(parts))
+
+
+def parts_of(identifier: str) -> list[str]:
+    """What stands between the dots of an identifier, without back-quotes."""
+    return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(identifier)]
+
+
+def called(identifier: str) -> str:
+    """How expressions call the columns' table: by its own name, without that of a database."""
+    return parts_of(identifier)[-1] if parts_of(identifier) else identifier
 
 
 def plain_name(identifier: str) -> str:
     """A table's name without back-quotes, and without the name of the database that everybody has."""
-    parts = [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(identifier)]
+    parts = parts_of(identifier)
     if "`" not in identifier and not identifier.lower().startswith(("default.", "spark_catalog.default.")):
         return identifier
     before = tuple(part.lower() for part in parts[:-1])
@@ -44,11 +55,7 @@ def plain_name(identifier: str) -> str:
 
 
 def known_name(lake: Lake, identifier: str) -> str:
-    """The name of the dataset that is meant: just that one, or, as for Spark, one in another case; if there is none,
-    the name that it would have."""
+    """The name of the dataset that is meant; if there is none, the name that it would have."""
     known = lake.versions()
     names = (identifier, plain_name(identifier))
-    if found := next((name for name in names if name in known), None):
-        return found
-    others = [name for name in known if name.lower() == names[1].lower()]
-    return others[0] if len(others) == 1 else names[1]
+    return next((found for name in names if (found := match_name(known, name))), names[1])

@@ -14,8 +14,9 @@ from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.merge import Merge, prepare_merge
+from lakelog.spark.errors import spark_doors
 from lakelog.spark.frames import frame_of
-from lakelog.spark.identifiers import known_name, name_for, path_in
+from lakelog.spark.identifiers import called, known_name, name_for, path_in
 from lakelog.spark.optimize_builder import OptimizeBuilder
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.read import read_snapshot
@@ -32,6 +33,7 @@ _CHECKS_RETENTION = "spark.databricks.delta.retentionDurationCheck.enabled"
 _MERGES_SCHEMAS = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
+@spark_doors
 class LakeTable:
     """A handle on a dataset's head. Each method sees the table as it is when it is called.
 
@@ -50,12 +52,16 @@ class LakeTable:
 
     @classmethod
     def forName(cls, sparkSession: "SparkSession", tableOrViewName: str, *, lake: Lake | None = None) -> "LakeTable":
-        """The dataset of that name, or of ``delta.`/path` `` the one there. Raises ``DatasetNotFoundError``."""
+        """The dataset of that name, or of ``delta.`/path` `` the one there. Raises ``DatasetNotFoundError``.
+
+        Expressions may call its columns by that name, too, until ``alias`` gives another one.
+        """
         path = path_in(tableOrViewName)
         if path is not None:
             return cls.forPath(sparkSession, path, lake=lake)
         found = lake_of(sparkSession, lake, tableOrViewName)
-        return cls(sparkSession, found, found.dataset(known_name(found, tableOrViewName)))
+        dataset = found.dataset(known_name(found, tableOrViewName))
+        return cls(sparkSession, found, dataset, called(tableOrViewName))
 
     @classmethod
     def forPath(
@@ -274,6 +280,7 @@ class LakeTable:
         self, target: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None, **when: Any
     ) -> "LakeTable":
         path = path_in(target)
+        alias = called(target) if path is None else None
         target = known_name(self._lake, target) if path is None else target
         existing = None if path is None else self._lake.dataset_at(path)
         if path is not None:
@@ -286,7 +293,7 @@ class LakeTable:
             properties=properties,
             **when,
         )
-        return LakeTable(self._spark, self._lake, dataset)
+        return LakeTable(self._spark, self._lake, dataset, alias)
 
     def generate(self, mode: str) -> None:
         """Writes lists of the table's files for engines that read ``symlink_format_manifest``, the only mode."""

@@ -15,9 +15,10 @@ from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.bins import Bin, Sizes, packed, whole_partitions
-from lakelog.log.conflicts import Reads, files_in
+from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import REMOVED, AddFiles, RemoveFiles
+from lakelog.log.partition_values import files_in
 from lakelog.log.reading import TO_READ
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
@@ -30,7 +31,7 @@ from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.gather import gathered
 from lakelog.spark.options import WriteOptions
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.spark.own_directory import OwnDirectory, leases_of
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.stage import Stage, Target
 from lakelog.spark.zorder import MOST_COLUMNS
@@ -150,12 +151,7 @@ def rewritten(
             rows = gathered(spark, dataset.location, snapshot, files, job, columns)
             written.append(Stage(own, target, rows, options, is_new=F.lit(False)).write())
             _check(written[-1], files, job, metadata)
-        for own in directories:
-            own.sending()
-        result = _commit(lake, dataset, snapshot, files, bins, written, asked)
-    for own in directories:
-        own.end()
-    return result
+        return _commit(lake, dataset, snapshot, files, bins, written, asked, leases_of(*directories))
 
 
 def check_rewritable(metadata: TableMetadata) -> None:
@@ -246,6 +242,7 @@ def _commit(
     bins: Sequence[Bin],
     written: Sequence[Harvest],
     asked: Asked,
+    leases: Sequence[str],
 ) -> OptimizeResult:
     removed = files.take([position for each in bins for position in each.files])
     adds = pa.concat_tables([each.adds for each in written])
@@ -265,7 +262,7 @@ def _commit(
     prepared = Prepared(
         table_id=dataset.id,
         base_version=snapshot.version,
-        draft_for=lambda expected: Draft(dataset.id, expected, actions, description, row_groups),
+        draft_for=lambda expected: Draft(dataset.id, expected, actions, description, row_groups, leases=leases),
         reads=Reads(data_change=False),
     )
     (result,) = commit_with_retries(lake.committer, [prepared], retries=asked.retries)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.dataset import Dataset
+from lakelog.spark.errors import spark_doors
 from lakelog.spark.optimize_frame import optimize_frame
 from lakelog.spark.table_builder import names_of
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@spark_doors
 class OptimizeBuilder:
     """``where`` chooses partitions; one of the other methods does it, in one commit."""
 

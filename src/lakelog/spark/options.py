@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from lakelog.actions import Txn
 from lakelog.errors import Violation
 
-STREAM_RETRIES = 10
-"""How often a lost race is tried again where nobody stands by who could do it."""
+RETRIES = 10
+"""How often a lost race is tried again by streams, by Spark's own doors, and by appends unless they say otherwise."""
 
 _MODES = ("append", "overwrite", "error", "ignore")
+
+
+def retries_of(mode: str, base_version: int | None) -> int:
+    """How often a lost race is tried again if the caller does not say: an append waits in line."""
+    return RETRIES if mode == "append" and base_version is None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from lakelog.errors import CommitOutcomeUnknown, LakelogError
 from lakelog.log.commit import Committer
 from lakelog.log.places import write_directory
-from lakelog.upkeep.writes import Lease, end_write, register_write, renew_write
+from lakelog.upkeep.writes import register_write, take_back
 
 CHANGE_DATA = "_change_data"
 """Where files of the change feed lie below a table's location, as in Delta."""
@@ -15,43 +15,40 @@ CHANGE_DATA = "_change_data"
 class OwnDirectory:
     """What is in it is nobody's until the commit, and goes if there was none. No vacuum touches it meanwhile."""
 
-    def __init__(self, committer: Committer, location: str) -> None:
+    def __init__(self, committer: Committer, location: str, registered: str | None = None) -> None:
+        """``registered`` is the name of one that was begun elsewhere."""
         if "://" in location:
             raise LakelogError(f"rows can be written to local files only so far, not to {location}")
-        self.name = write_directory()
+        self.name = registered or write_directory()
         self._committer = committer
         self._location = location
-        self._lease: Lease | None = None
-        self._sent = False
+        self._has_lease = registered is not None
 
     def __enter__(self) -> "OwnDirectory":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # Once a commit was tried, only our own word that nothing was committed lets the files go.
-        failed = isinstance(error, LakelogError if self._sent else BaseException)
-        if failed and not isinstance(error, CommitOutcomeUnknown):
+        if error is not None and not isinstance(error, CommitOutcomeUnknown):
             self.discard()
 
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """What the commit of its files needs."""
+        return (self.name,) if self._has_lease else ()
+
     def begin(self) -> None:
-        """Tells that files are about to be written to it. For before the first of them; harmless when repeated."""
-        if self._lease is None:
-            self._lease = register_write(self._committer, self._location, self.name)
-
-    def sending(self) -> None:
-        """Tells that the commit of its files is tried from here on. Raises ``LakelogError`` if they may be gone."""
-        if self._lease is not None:
-            self._lease = renew_write(self._committer, self._lease)
-        self._sent = True
-
-    def end(self) -> None:
-        """Tells that nothing of it is in flight any more: the files are part of the table, or gone."""
-        if self._lease is not None:
-            end_write(self._committer, self.name)
-            self._lease = None
+        """Registers that files are about to be written. For before the first of them; harmless when repeated."""
+        if not self._has_lease:
+            register_write(self._committer, self._location, self.name)
+            self._has_lease = True
 
     def discard(self) -> None:
-        """Deletes what was written. Only for who knows that it is not committed."""
-        for directory in (self.name, f"{CHANGE_DATA}/{self.name}"):
-            shutil.rmtree(Path(self._location) / directory, ignore_errors=True)
-        self.end()
+        """Deletes what was written, if it is proven that it is not committed. Otherwise it is left to a vacuum."""
+        if self._has_lease and take_back(self._committer, self.name):
+            for directory in (self.name, f"{CHANGE_DATA}/{self.name}"):
+                shutil.rmtree(Path(self._location) / directory, ignore_errors=True)
+        self._has_lease = False
+
+
+def leases_of(*directories: OwnDirectory) -> tuple[str, ...]:
+    return tuple(lease for own in directories for lease in own.leases)

@@ -1,6 +1,5 @@
 """Partition values out of the catalog, as Spark's own values."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lakelog.catalog.stored import stored_json
 from lakelog.log.places import WRITE
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot
@@ -35,7 +35,7 @@ def partition_values(values: Any, partitions: Sequence[pa.Field]) -> tuple[Any, 
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    objects = [json.loads(text) for text in encoded.dictionary.to_pylist()]
+    objects = [stored_json(text) for text in encoded.dictionary.to_pylist()]
     return encoded.indices, [tuple(found.get(field.name) or None for field in partitions) for found in objects]
 
 

@@ -57,6 +57,9 @@ _COMPARISONS = {
     "GreaterThanOrEqual": "gte",
 }
 
+_BY_SETTING = ("\\", '"', "${")
+"""Escapes are kept, double quotes enclose names, and variables are replaced, if the session's settings say so."""
+
 _CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp")
 _STEADY = (
     "Cast",
@@ -113,7 +116,9 @@ def condition_of(
     """The same, from both sides. The condition may call the table by the alias."""
     plan = _analysed(spark, schema, where, alias)
     if plan is None:
-        found = _parsed(schema, where) if alias is None else Everything()
+        is_column = alias is not None and alias.lower() in map(str.lower, schema.names)
+        # What begins with that name may be a column of the table, or a field of the column.
+        found = Everything() if is_column else _parsed(schema, where)
         return Condition(found, Everything(), ((_shown(where), found),))
     return _Walker(spark, schema, plan).condition(_shown(where))
 
@@ -142,8 +147,11 @@ def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column", a
 
 
 def _parsed(schema: pa.Schema, where: "str | Column") -> Predicate:
-    """Without Spark's analysis: by the text alone, where that cannot depend on the session's zone."""
-    if not isinstance(where, str):
+    """Without Spark's analysis: by the text alone, where its meaning cannot depend on the session's settings.
+
+    The settings may also change between now and the query, so their present values do not help.
+    """
+    if not isinstance(where, str) or any(mark in where for mark in _BY_SETTING):
         return Everything()
     names = {leaf.name: leaf.type for leaf in leaf_columns(schema) if not pa.types.is_timestamp(leaf.type)}
     try:
@@ -215,7 +223,8 @@ class _Walker:
         if plan.getClass().getSimpleName() == "Filter":
             rules = self._catalyst.optimizer
             replaced = rules.ReplaceExpressions.apply(plan)
-            timed = rules.ComputeCurrentTime.apply(replaced)
+            # A text such as 'today' is a time only after the second of these rules, and no time at all before.
+            timed = rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(replaced))
             self._root = _Node(replaced.condition(), timed.condition())
 
     def rows(self) -> Predicate:
@@ -420,6 +429,8 @@ def _plain(value: Any) -> Any:
     """A value of the JVM; strings and decimals come as objects."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, bytes):  # of which no bounds are kept
+        raise _Unknown
     kind = value.getClass().getSimpleName()
     if kind == "UTF8String":
         return str(value.toString())

@@ -42,10 +42,6 @@ class PreparedChange(Generic[Result]):
         with ExitStack() as stack:
             for own in self.directories:
                 stack.push(own)
-            for own in self.directories:
-                own.sending()
             prepared = prepared_from(self.contents, self.base_version, self.reads)
             (result,) = commit_with_retries(lake.committer, [prepared], retries=retries)
-        for own in self.directories:
-            own.end()
         return result

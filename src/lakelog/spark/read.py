@@ -25,9 +25,10 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.deleted_rows import without_deleted
+from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import columns as converted
 from lakelog.spark.expressions import quoted, spark_type
-from lakelog.spark.frames import session_for
+from lakelog.spark.frames import exact_days, session_for
 from lakelog.spark.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
 from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
@@ -51,6 +52,7 @@ _FILE_PATH = "__lakelog_file_path"
 _MARK = "lakelog"
 
 
+@spark_door
 def read_dataset(
     lake: Lake,
     name: str,
@@ -156,7 +158,8 @@ def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapsho
     if undecided.num_rows == 0:
         return rows
     frame = read_these(session, dataset.location, snapshot, undecided)
-    return rows + (frame if where is None else frame.where(where)).count()
+    with exact_days(session):
+        return rows + (frame if where is None else frame.where(where)).count()
 
 
 def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 
+from lakelog.catalog.name_key import twin_problems
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
@@ -19,12 +20,13 @@ from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
+from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import MANIFEST
 from lakelog.spark.predicates import filter_predicate, is_connect
 from lakelog.spark.read import read_pruned
-from lakelog.spark.views import mentioned
+from lakelog.spark.views import mentioned, without_twins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,15 +35,19 @@ _ROUNDS = 3
 """How often conditions are pushed down: what one round infers from a join, the next one pushes on."""
 
 
+@spark_door
 def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFrame":
     """The rows of a query. Each dataset is read at its head, all of them at one moment."""
     session = session_for(spark)
     if is_connect(session):
         message = "Spark Connect keeps its plans to itself: use lakelog.spark.attach, or read_dataset with where"
         raise ValidationError("sql", [Violation("spark", message)])
-    versions = lake.versions()
-    datasets = [lake.dataset(name) for name in mentioned(versions, query)]
-    snapshots = {each.name: (each, each.snapshot(versions[each.name])) for each in datasets}
+    heads = {head.name: head for head in lake.heads()}
+    names = without_twins(mentioned(heads, query), query)
+    if problems := twin_problems(names):
+        raise ValidationError("sql", problems)
+    datasets = {name: Dataset(lake, heads[name]) for name in names}
+    snapshots = {name: (each, each.snapshot(heads[name].version)) for name, each in datasets.items()}
     with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
         try:
             aside = _Aside(session)

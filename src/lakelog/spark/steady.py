@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from lakelog.errors import ValidationError, Violation
 from lakelog.spark.predicates import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _CLOCKS = (
     "CurrentCatalog",
@@ -35,14 +39,32 @@ def has_clock(expression: Any) -> bool:
     return any(node.getClass().getSimpleName() in _CLOCKS for node in nodes_of(expression))
 
 
-def is_deterministic(filtered: "DataFrame") -> bool:
-    """Whether the condition of a frame that was just filtered has one answer for a row, at one time."""
-    condition = _condition_of(filtered)
-    return condition is None or bool(condition.deterministic())
+def refuse_changing(frame: "DataFrame", condition: "str | Column", what: str) -> None:
+    """Raises ``ValidationError`` for a condition on a frame that may have another answer for a row each time."""
+    if not _is_deterministic(frame, condition):
+        raise ValidationError(what, [Violation(str(condition), "gives another answer each time it is asked")])
+
+
+def _is_deterministic(frame: "DataFrame", condition: "str | Column") -> bool:
+    if not is_connect(frame.sparkSession):
+        analysed = _condition_of(frame.where(condition))
+        return analysed is None or bool(analysed.deterministic())
+    # Spark refuses such a condition for a join, and that is all that a client of Connect can learn of it.
+    other = frame.sparkSession.range(0).select(F.lit(None).alias("__lakelog_other"))
+    try:
+        frame.join(other, F.expr(condition) if isinstance(condition, str) else condition).schema  # noqa: B018
+    except AnalysisException as error:
+        if error.getCondition() != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+            raise
+        return False
+    return True
 
 
 def is_steady(filtered: "DataFrame") -> bool:
-    """Whether that condition has the same answer in a second query; not where Spark keeps its plans to itself."""
+    """Whether the condition of a frame that was just filtered has the same answer in a second query.
+
+    False where Spark keeps its plans to itself.
+    """
     condition = _condition_of(filtered)
     return condition is not None and bool(condition.deterministic()) and not has_clock(condition)
 

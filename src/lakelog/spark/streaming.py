@@ -9,13 +9,15 @@ from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.appends import FILES_PER_TRIGGER, Appends, first_version
-from lakelog.log.change_feed import FEED_PROPERTY, is_kept
+from lakelog.log.change_feed import is_kept
+from lakelog.log.feed_columns import FEED_PROPERTY
 from lakelog.log.snapshot import milliseconds_of, moment
 from lakelog.spark.checkpoint import query_id
 from lakelog.spark.directories import local_path
+from lakelog.spark.errors import spark_door
 from lakelog.spark.feed import Feed, Keeper
 from lakelog.spark.frames import session_for
-from lakelog.spark.options import STREAM_RETRIES
+from lakelog.spark.options import RETRIES
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.source.registration import register
 from lakelog.spark.write import write_dataset
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _TAKEN = ("txn_app_id", "txn_version", "base_version", "spark")
 
 
+@spark_door
 def read_stream(
     lake: Lake,
     name: str,
@@ -122,6 +125,7 @@ def _iso(timestamp: "datetime | str | int") -> str:
     return moment(milliseconds_of(timestamp)).isoformat()
 
 
+@spark_door
 def write_stream(
     frame: "DataFrame",
     lake: Lake,
@@ -153,7 +157,7 @@ def write_stream(
     if query_name is not None:
         writer = writer.queryName(query_name)
     writer = writer.trigger(**(trigger or {"processingTime": "0 seconds"}))
-    return writer.foreachBatch(_batch_writer(lake, name, checkpoint, {"retries": STREAM_RETRIES, **options})).start()
+    return writer.foreachBatch(_batch_writer(lake, name, checkpoint, {"retries": RETRIES, **options})).start()
 
 
 def _batch_writer(

@@ -1,18 +1,20 @@
 """``LakeTableBuilder``: a new table, said column by column, under the names that Delta's users know."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from lakelog.catalog.name_key import match_name
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.locations import absolute
 from lakelog.schema.spark import from_spark
-from lakelog.spark.identifiers import known_name, name_for, path_in
+from lakelog.spark.errors import spark_doors
+from lakelog.spark.identifiers import called, known_name, name_for, path_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,17 +29,19 @@ class Mode(Enum):
     CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
 
 
+@spark_doors
 class LakeTableBuilder:
     """Each method gives the builder itself; ``execute`` makes the table, in one commit."""
 
     def __init__(
-        self, spark: "SparkSession", lake: Lake, mode: Mode, made: "Callable[[Lake, Dataset], LakeTable]"
+        self, spark: "SparkSession", lake: Lake, mode: Mode, made: "Callable[[Lake, Dataset, str | None], LakeTable]"
     ) -> None:
         self._spark = spark
         self._lake = lake
         self._mode = mode
         self._made = made
         self._name: str | None = None
+        self._called: str | None = None
         self._location: str | None = None
         self._comment: str | None = None
         self._fields: list[StructField] = []
@@ -49,6 +53,7 @@ class LakeTableBuilder:
         path = path_in(_text(identifier, "tableName"))
         if path is None:
             self._name = known_name(self._lake, identifier)
+            self._called = called(identifier)
             return self
         return self.location(path)
 
@@ -72,15 +77,15 @@ class LakeTableBuilder:
         """A column, of a Spark type or its text. ``generatedAlwaysAs`` is an expression over other columns."""
         if generatedByDefaultAs is not None or not isinstance(generatedAlwaysAs, str | None):
             raise ValidationError("column", [Violation(repr(colName), "identity columns are not supported")])
+        name = _text(colName, "colName")
         metadata = {} if comment is None else {"comment": _text(comment, "comment")}
         if generatedAlwaysAs is not None:
             metadata["delta.generationExpression"] = generatedAlwaysAs
-        kind = _parsed(dataType)
-        self._fields.append(StructField(_text(colName, "colName"), kind, nullable, metadata))
+        self._fields.append(StructField(name, _parsed(dataType), nullable, metadata))
         return self
 
     def addColumns(self, cols: StructType | Sequence[StructField]) -> "LakeTableBuilder":
-        for field in cols:
+        for field in cols if isinstance(cols, Iterable) else [cols]:
             if not isinstance(field, StructField):
                 raise ValidationError("columns", [Violation("cols", f"expected a StructField, got {field!r}")])
             self._fields.append(field)
@@ -105,7 +110,7 @@ class LakeTableBuilder:
             if self._mode is Mode.REPLACE:
                 raise DatasetNotFoundError(f"there is no dataset {self._name or self._location!r} to replace")
             try:
-                return self._made(self._lake, self._create())
+                return self._made(self._lake, self._create(), self._called)
             except DatasetExistsError:
                 known = self._existing()
                 if self._mode is Mode.CREATE or known is None:
@@ -115,11 +120,12 @@ class LakeTableBuilder:
             raise DatasetExistsError(f"there is already a dataset {known.name!r}, at {known.location}")
         if self._mode is not Mode.CREATE_IF_NOT_EXISTS:
             self._replace(known)
-        return self._made(self._lake, known)
+        return self._made(self._lake, known, self._called)
 
     def _existing(self) -> Dataset | None:
         if self._name is not None:
-            return self._lake.dataset(self._name) if self._name in self._lake.versions() else None
+            found = match_name(self._lake.versions(), self._name)
+            return None if found is None else self._lake.dataset(found)
         if self._location is None:
             message = "expected a tableName or a location: say one of them"
             raise ValidationError("table", [Violation("tableName", message)])
@@ -155,12 +161,12 @@ class LakeTableBuilder:
 
 
 def _parsed(kind: str | DataType) -> DataType:
-    return kind if isinstance(kind, DataType) else DataType.fromDDL(kind)
+    return kind if isinstance(kind, DataType) else DataType.fromDDL(_text(kind, "dataType"))
 
 
 def names_of(given: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
     """Names one by one, or in one list."""
-    names = given[0] if len(given) == 1 and not isinstance(given[0], str) else given
+    names = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
     return tuple(_text(name, "column") for name in names)
 
 

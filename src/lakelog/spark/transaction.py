@@ -1,11 +1,12 @@
 """``lake.transaction()``: changes of any number of tables that are all visible at one instant, or never."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from lakelog.catalog.name_key import match_name
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
@@ -27,6 +28,7 @@ from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.update import prepare_update
+from lakelog.spark.errors import spark_doors
 from lakelog.spark.frames import frame_of, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.own_directory import OwnDirectory
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
+@spark_doors
 class LakeTransaction:
     """Reads see all tables as they were when it began, with what it has changed itself. Changes are prepared one by
     one, each with files of its own, and committed together, under one commit id, when the ``with`` block ends; if it
@@ -90,11 +93,10 @@ class LakeTransaction:
         with ExitStack() as stack:
             for own in self._directories:
                 stack.push(own)
-            for own in self._directories:
-                own.sending()
             self._commit()
-        for own in self._directories:
-            own.end() if self.results else own.discard()
+        # Of a table whose changes undid each other, nothing was committed. The other leases went with the commit.
+        for own in self._directories_of(name for name, contents in self._pending.items() if contents.is_nothing):
+            own.discard()
         self._state = "committed"
         for result in self.results:
             compact_after(self._lake, result.table_id, result.version, self._spark)
@@ -126,7 +128,7 @@ class LakeTransaction:
         frame = read_snapshot(session, dataset, snapshot, where, columns)
         if hold:
             read = Everything() if where is None else predicate_of(session, snapshot.schema, where)
-            self._hold(name, Reads(predicates=(read,)))
+            self._hold(dataset.name, Reads(predicates=(read,)))
         return frame
 
     def write(
@@ -160,24 +162,24 @@ class LakeTransaction:
         if problems := options.problems():
             raise ValidationError("write", problems)
         dataset, snapshot = self._table(name, to_change=True)
-        if is_done(self._lake, name, options.txn):
+        if is_done(dataset, options.txn):
             return
         frame = frame_of(data, self._spark)
         if overwrite_schema:
             plan = plan_overwrite(snapshot, frame.schema, options.partition_by)
         else:
             plan = plan_write(snapshot, frame.schema, MergeOptions(schema_merge, promote_types))
-        self._add(name, prepare_write(dataset, snapshot, frame, plan, options))
+        self._add(dataset.name, prepare_write(dataset, snapshot, frame, plan, options))
 
     def delete(self, name: str, where: "str | Column | None" = None) -> None:
         """Deletes the rows that match a condition, or all."""
         dataset, snapshot = self._table(name, to_change=True)
-        self._add(name, prepare_delete(dataset, snapshot, where, self._options, self._spark))
+        self._add(dataset.name, prepare_delete(dataset, snapshot, where, self._options, self._spark))
 
     def update(self, name: str, set: Mapping[str, Expression], where: "str | Column | None" = None) -> None:
         """Sets columns of the rows that match a condition, or of all."""
         dataset, snapshot = self._table(name, to_change=True)
-        self._add(name, prepare_update(dataset, snapshot, set, where, self._options, self._spark))
+        self._add(dataset.name, prepare_update(dataset, snapshot, set, where, self._options, self._spark))
 
     def merge(self, name: str, source: Any, condition: Expression, *, alias: str | None = None) -> MergeBuilder[None]:
         """A merge, for clauses to be added; ``execute()`` prepares it."""
@@ -186,13 +188,16 @@ class LakeTransaction:
 
         def run(merge: Merge) -> None:
             dataset, snapshot = self._table(name, to_change=True)
-            self._add(name, prepare_merge(dataset, snapshot, merge, self._options, frame.sparkSession))
+            self._add(dataset.name, prepare_merge(dataset, snapshot, merge, self._options, frame.sparkSession))
 
         return MergeBuilder(Merge(source=frame, condition=condition, clauses=(), alias=alias), run)
 
     @property
     def _directories(self) -> list[OwnDirectory]:
-        return [own for changes in self._changes.values() for change in changes for own in change.directories]
+        return self._directories_of(self._changes)
+
+    def _directories_of(self, tables: Iterable[str]) -> list[OwnDirectory]:
+        return [own for name in tables for change in self._changes[name] for own in change.directories]
 
     def _add(self, name: str, change: PreparedChange[Any]) -> None:
         if change.contents is None:
@@ -231,10 +236,11 @@ class LakeTransaction:
         """A table's head when the transaction began."""
         if self._state == "new" or self._heads is None:
             raise LakelogError(f"this transaction is {self._state}: use it inside its with block")
-        if name not in self._heads:
+        known = match_name(self._heads, name)
+        if known is None:
             message = f"there was no dataset {name!r} when the transaction began: create it before, then begin"
             raise DatasetNotFoundError(message)
-        return self._heads[name]
+        return self._heads[known]
 
     def _table(self, name: str, *, to_change: bool = False) -> tuple[Dataset, Snapshot]:
         """A table as it was when the transaction began, with what it has changed since."""
@@ -244,15 +250,15 @@ class LakeTransaction:
         # The table of that time, whatever has the name now.
         dataset = Dataset(self._lake, head)
         snapshot = dataset.snapshot(head.version)
-        if name not in self._pending:
+        if head.name not in self._pending:
             return dataset, snapshot
         if to_change and is_kept(snapshot.state.metadata):
             message = (
                 "was changed by this transaction before, and keeps a change feed, in which a version tells of one "
                 "change: do it all in one change, or commit in between"
             )
-            raise ValidationError("transaction", [Violation(name, message)])
-        return dataset, PendingSnapshot(snapshot, self._pending[name])
+            raise ValidationError("transaction", [Violation(head.name, message)])
+        return dataset, PendingSnapshot(snapshot, self._pending[head.name])
 
 
 def _both(one: Reads, other: Reads) -> Reads:

@@ -5,8 +5,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakelog.catalog.name_key import match_name, name_key, twin_problems
+from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, ValidationError, Violation
 from lakelog.lake import Lake, connect
+from lakelog.log.state import Head
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.read import read_snapshot, version_of
@@ -30,8 +33,7 @@ class Attached:
         self._spark = spark
         self._lake = lake
         self._loaded: set[str] = set()
-        self.versions: dict[str, int] = lake.versions()
-        """Of each dataset the version that its view shows."""
+        self._heads = _heads_of(lake)
 
     def __enter__(self) -> "Attached":
         return self
@@ -39,16 +41,24 @@ class Attached:
     def __exit__(self, *exception: object) -> None:
         self.detach()
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """Of each dataset the version that its view shows."""
+        return {name: head.version for name, head in self._heads.items()}
+
     def refresh(self) -> None:
         """Moves to the datasets as they are now, all at one moment."""
         with _guard:
-            before, now = self.versions, self._lake.versions()
-            _check_names(self._spark, now.keys() - before.keys(), _others(self._spark, self))
-            moved = {name for name in self._loaded if now.get(name) != before[name]}
+            before, now = self._heads, _heads_of(self._lake)
+            mine = set(map(name_key, self._loaded))
+            new = [name for name in now.keys() - before.keys() if name_key(name) not in mine]
+            _check_names(self._spark, new, _others(self._spark, self))
+            # A name may be another dataset's by now, at the same version.
+            moved = {name for name in self._loaded if _shown(now.get(name)) != _shown(before[name])}
             for name in moved:
                 self._drop(name)
-            self.versions = now
-            self.load(moved & now.keys())
+            self._heads = now
+            self.load(None if is_connect(self._spark) else moved & now.keys())
 
     def detach(self) -> None:
         """Takes the views away."""
@@ -67,22 +77,37 @@ class Attached:
 
         A view that somebody else has made under a dataset's name since then stays.
         """
-        missing = [name for name in (self.versions if names is None else names) if name not in self._loaded]
+        missing = [name for name in (self._heads if names is None else names) if name not in self._loaded]
+        if problems := twin_problems(missing):
+            raise ValidationError("attach", problems)
         taken = _temporary_views(self._spark) if missing else set()
         for name in missing:
-            if name.lower() not in taken:
-                dataset = self._lake.dataset(name)
-                frame = read_snapshot(self._spark, dataset, dataset.snapshot(self.versions[name]))
+            if name_key(name) not in taken:
+                dataset = self._dataset(name)
+                frame = read_snapshot(self._spark, dataset, dataset.snapshot(self._heads[name].version))
                 frame.createOrReplaceTempView(quoted(name))
                 self._loaded.add(name)
 
     def _drop(self, name: str) -> None:
         """Unless somebody has put another view in its place."""
         self._loaded.discard(name)
-        if name.lower() in _temporary_views(self._spark):
+        if name_key(name) in _temporary_views(self._spark):
             frame = type(self._spark).table(self._spark, quoted(name))
-            if version_of(frame) == self.versions[name]:
+            if version_of(frame, self._dataset(name)) == self._heads[name].version:
                 self._spark.catalog.dropTempView(name)
+
+    def _dataset(self, name: str) -> Dataset:
+        """The one that had the name when it was attached, whatever it is called by now."""
+        return Dataset(self._lake, self._heads[name])
+
+
+def _heads_of(lake: Lake) -> dict[str, Head]:
+    return {head.name: head for head in lake.heads()}
+
+
+def _shown(head: Head | None) -> tuple[int, int] | None:
+    """What a view shows."""
+    return None if head is None else (head.table_id, head.version)
 
 
 def attach(spark: "SparkSession", lake: Lake) -> Attached:
@@ -112,7 +137,7 @@ def lake_of(spark: "SparkSession", lake: Lake | None = None, name: str | None = 
     with _guard:
         attached = [each._lake for each in _attached.get(spark, []) if not each._lake.closed]
     if len(attached) > 1 and name is not None:
-        attached = [each for each in attached if name in each.versions()] or attached
+        attached = [each for each in attached if match_name(each.versions(), name)] or attached
     if len(attached) == 1:
         return attached[0]
     if attached:
@@ -132,8 +157,20 @@ def lake_of(spark: "SparkSession", lake: Lake | None = None, name: str | None = 
 
 def mentioned(names: Iterable[str], text: str) -> list[str]:
     """The names that a text may mean."""
-    lowered = text.lower().replace("``", "`")
-    return [name for name in names if re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", lowered)]
+    folded = name_key(text).replace("``", "`")
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(name_key(name))}(?!\w)", folded)]
+
+
+def without_twins(names: Iterable[str], text: str) -> list[str]:
+    """These names without those that differ only by case from the one spelling that the text uses throughout."""
+    found = list(names)
+    used = {name for name in found if not mentioned([name], _spelled(name).sub(" ", text.replace("``", "`")))}
+    keys = {name_key(name) for name in used}
+    return [name for name in found if name in used or name_key(name) not in keys]
+
+
+def _spelled(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
 
 
 def _load_mentioned(spark: "SparkSession", texts: Iterable[Any]) -> None:
@@ -165,7 +202,7 @@ def _unhook(spark: "SparkSession") -> None:
 def _others(spark: "SparkSession", attached: Attached) -> Mapping[str, str]:
     """Datasets of other lakes in the session."""
     return {
-        name.lower(): repr(each._lake)
+        name_key(name): repr(each._lake)
         for each in _attached.get(spark, [])
         if each is not attached
         for name in each.versions
@@ -173,19 +210,19 @@ def _others(spark: "SparkSession", attached: Attached) -> Mapping[str, str]:
 
 
 def _temporary_views(spark: "SparkSession") -> set[str]:
-    """Their names, without case."""
-    return {table.name.lower() for table in spark.catalog.listTables() if table.isTemporary}
+    """The keys of their names."""
+    return {name_key(table.name) for table in spark.catalog.listTables() if table.isTemporary}
 
 
 def _check_names(spark: "SparkSession", names: Iterable[str], others: Mapping[str, str]) -> None:
     views = _temporary_views(spark)
     problems = [
-        Violation(name, f"is a dataset of {others[name.lower()]}, too") for name in names if name.lower() in others
+        Violation(name, f"is a dataset of {others[name_key(name)]}, too") for name in names if name_key(name) in others
     ]
     problems += [
         Violation(name, "is a temporary view of the session: drop it, or give it another name")
         for name in names
-        if name.lower() in views and name.lower() not in others
+        if name_key(name) in views and name_key(name) not in others
     ]
     if problems:
         raise ValidationError("attach", problems)

@@ -19,6 +19,7 @@ from lakelog.errors import (
 )
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
+from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
@@ -36,22 +37,25 @@ from lakelog.spark.commits import (
     is_done,
     prepare_change,
 )
+from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import frame_of
 from lakelog.spark.new_rules import check_new_rules
-from lakelog.spark.options import WriteOptions
+from lakelog.spark.options import WriteOptions, retries_of
 from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.partitions import files_matched_by_partition
-from lakelog.spark.predicates import predicate_of
+from lakelog.spark.predicates import empty_frame, predicate_of
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
 from lakelog.spark.stage import Stage, Target, matches
+from lakelog.spark.steady import refuse_changing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@spark_door
 def write_dataset(
     lake: Lake,
     name: str,
@@ -62,7 +66,7 @@ def write_dataset(
     schema_merge: bool = False,
     promote_types: bool = True,
     promote_to_string: bool = False,
-    retries: int = 0,
+    retries: int | None = None,
     partition_by: Sequence[str] | None = None,
     partition_overwrite_mode: str = "static",
     replace_where: str | None = None,
@@ -86,7 +90,9 @@ def write_dataset(
     with ``replace_where``, the rows that match a condition, which all new rows have to match. With ``overwrite_schema``
     it replaces the columns, and with ``partition_by`` the partitioning, too.
     ``base_version`` is the version that the data was made from: the write becomes the next one or raises
-    ``VersionConflict``. With ``retries``, a lost race is tried again unless the winner's change really conflicts.
+    ``VersionConflict``. With ``retries``, a lost race is tried again unless the winner's change really conflicts: ten
+    times by default for an append that names no ``base_version`` and whose data is not read from the table, 0 times for
+    any other write.
     ``txn_app_id`` and ``txn_version`` make a write that was committed before a write that is skipped.
 
     Columns that the data lacks have their defaults, or are generated, or null. Raises ``SchemaMismatchError`` before
@@ -100,7 +106,7 @@ def write_dataset(
         partition_overwrite_mode=partition_overwrite_mode,
         replace_where=replace_where,
         base_version=base_version,
-        retries=retries,
+        retries=retries_of(mode, base_version) if retries is None else retries,
         txn_app_id=txn_app_id,
         txn_version=txn_version,
         user_metadata=user_metadata,
@@ -131,8 +137,11 @@ def write_dataset(
             dataset = lake.dataset(name)
     if options.mode == "error":
         raise DatasetExistsError(f"there is already a dataset {name!r}: append to it, or overwrite it")
-    if options.mode == "ignore" or is_done(lake, name, options.txn):
+    if options.mode == "ignore" or is_done(dataset, options.txn):
         return WriteResult(version=dataset.version, files=0, rows=0, skipped=True)
+    if retries is None and dataset.version_of(frame) is not None:
+        # Rows that were made from the table are true for the version that they were made from.
+        options = replace(options, retries=0)
     head = dataset.version
     if base_version is not None and base_version != head:
         raise VersionConflict(name, dataset.id, base_version, head)
@@ -165,6 +174,8 @@ def _create(
     check_features(described)
     if described.rules:
         check_new_rules(frame.sparkSession, described)
+    if options.replace_where is not None:
+        _where_replaced(frame.sparkSession, described.schema, options.replace_where)
     target = Target(
         location=lake.new_location(name),
         metadata=described,
@@ -172,10 +183,7 @@ def _create(
     )
     with OwnDirectory(lake.committer, target.location) as own:
         written = Stage(own, target, frame, options).write()
-        own.sending()
-        result = commit_new(lake, name, defined, target.location, written, options)
-    own.end()
-    return result
+        return commit_new(lake, name, defined, target.location, written, options, own)
 
 
 def prepare_write(
@@ -193,7 +201,7 @@ def prepare_write(
     rewritten = None
     if options.replace_where is not None:
         # As this session means it, also when it comes to conflicts.
-        predicate = predicate_of(frame.sparkSession, snapshot.schema, options.replace_where)
+        predicate = _where_replaced(frame.sparkSession, snapshot.schema, options.replace_where)
         candidates = snapshot.files(predicate)
         whole = files_matched_by_partition(frame.sparkSession, snapshot, candidates, options.replace_where)
         rewritten = candidates if whole is None else None
@@ -212,6 +220,12 @@ def prepare_write(
     with OwnDirectory(dataset.committer, dataset.location) as own:
         written = Stage(own, target, frame, options, kept).write()
         return prepare_change(dataset, change, written, options, own)
+
+
+def _where_replaced(spark: "SparkSession", schema: pa.Schema, condition: str) -> Predicate:
+    predicate = predicate_of(spark, schema, condition)
+    refuse_changing(empty_frame(spark, schema), condition, "replace_where")
+    return predicate
 
 
 def _kept(

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakelog.catalog.base import OutcomeUnknown, now_ms
+from lakelog.catalog.base import OutcomeUnknown
 from lakelog.errors import DatabaseError, ValidationError, Violation
 from lakelog.log.state import Head
+from lakelog.log.times import CLOCKS_APART, time_text
 from lakelog.upkeep.check_bounds import WrongBounds, mend_bounds, wrong_bounds
 from lakelog.upkeep.check_catalog import catalog_findings
 from lakelog.upkeep.check_files import FileCheck
@@ -44,6 +45,7 @@ def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = True) -
     if files is not None:
         findings += limited(files.findings())
     findings += limited(MirrorCheck(lake.committer, lake.mirror, head, first).findings(repair=repair, deep=deep))
+    findings += _ahead_of_the_clock(lake, head, first)
     findings += _writes(lake, head, repair=repair)
     return CheckReport(
         dataset=head.name,
@@ -101,13 +103,31 @@ def _mend(lake: "Lake", head: Head, wrong: Sequence[WrongBounds]) -> None:
         transaction.rollback()
 
 
+def _ahead_of_the_clock(lake: "Lake", head: Head, first: int) -> list[Finding]:
+    """Versions that a wrong clock has put into the future, where it holds the table: commit times never go back."""
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        now = lake.committer.now(session)
+        if head.committed_at <= now + CLOCKS_APART:
+            return []
+        key = {"table_id": head.table_id, "time": now + CLOCKS_APART}
+        before = session.fetch(catalog.queries["version_at_time"], key)
+    return [
+        Finding(
+            invariant=1,
+            message=f"the head was committed at {time_text(head.committed_at)}, and it is {time_text(now)}: a clock "
+            "was wrong, and timestamps do not find these versions until then",
+            versions=(before[0][0] + 1 if before else first, head.version),
+        )
+    ]
+
+
 def _writes(lake: "Lake", head: Head, *, repair: bool) -> list[Finding]:
     catalog = lake.committer.catalog
     with catalog.session() as session:
-        expired = [
-            each for each in registered_writes(session, catalog.queries, head.location) if each.has_expired(now_ms())
-        ]
-    ended = set(end_expired_writes(lake.committer, head.location)) if repair and expired else set()
+        now = lake.committer.now(session)
+        expired = [each for each in registered_writes(session, catalog.queries, head.location) if each.has_expired(now)]
+    ended = set(end_expired_writes(lake.committer, head.location, now)) if repair and expired else set()
     return [
         Finding(
             invariant=8,

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from types import NoneType
 from typing import NamedTuple
 
 from lakelog.catalog.base import Row, Session, Transaction
@@ -11,11 +12,16 @@ from lakelog.log.commit import Committer
 from lakelog.log.few_files import WITHOUT_STATISTICS, bounds_by_leaf
 from lakelog.log.pruning.bounds import INFINITY, Bounds, text_span
 from lakelog.log.state import Head, TableMetadata, read_metadata
+from lakelog.log.validation.stats import checked_stats
 from lakelog.strict_json import loads_strict
 from lakelog.upkeep.findings import Finding
 
 _FILES = 50_000
 """Files that are looked at together, for which all bounds of the table are passed over once."""
+
+_NUMBER = (int, float)
+_KINDS: tuple[type | tuple[type, ...], ...] = (_NUMBER, _NUMBER, str, _NUMBER, (str, NoneType), (int, NoneType))
+"""The types of ``Bounds``, as ``isinstance`` takes them."""
 
 _MEND = "write the bounds again, as the statistics say them"
 
@@ -88,8 +94,14 @@ def _parts(counts: Sequence[Row]) -> Iterator[tuple[int, int]]:
 def _wrong(table_id: int, file: _File, metadata: TableMetadata, found: dict[str, Bounds]) -> WrongBounds | None:
     if WITHOUT_STATISTICS[0] in found:
         return None  # Every search keeps it.
-    stats = loads_strict(file.stats) if file.stats else {}
-    expected = bounds_by_leaf(loads_strict(file.partition_values), stats, file.row_count, metadata)
+    stats, problems = checked_stats(file.stats, "statistics") if file.stats else ({}, [])
+    try:
+        values = loads_strict(file.partition_values)
+    except ValueError:
+        values = None
+    if problems or not isinstance(values, dict):
+        return None  # The damage is a finding of its own.
+    expected = bounds_by_leaf(values, stats, file.row_count, metadata)
     columns = [name for name, bounds in expected.items() if name not in found or not _covers(found[name], bounds)]
     if not columns:
         return None
@@ -105,6 +117,8 @@ def _covers(found: Bounds, expected: Bounds) -> bool:
 
     Numbers were rounded outward, by one step more or less.
     """
+    if any(not isinstance(value, kind) for value, kind in zip(found, _KINDS, strict=True)):
+        return False  # A damaged SQLite file gives values of any type.
     if found.null_count not in (None, expected.null_count):
         return False
     if expected.span == -1 or found.span == -1:

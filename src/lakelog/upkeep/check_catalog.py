@@ -1,6 +1,5 @@
 """Whether a table's rows in the catalog agree with each other. Questions are put in SQL where SQL can answer them."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
 from lakelog.log.state import Head
+from lakelog.log.validation.stats import checked_stats
+from lakelog.strict_json import loads_strict
 from lakelog.upkeep.findings import Finding, limited
 
 _COMMITTED = (
@@ -26,6 +27,7 @@ def catalog_findings(session: Session, queries: Queries, head: Head) -> list[Fin
     """What is wrong with the rows up to a head, which commits that come meanwhile do not change."""
     check = _Check(session, queries, head)
     groups = (
+        check.pages(),
         check.versions(),
         check.strays(),
         check.removed(),
@@ -70,6 +72,13 @@ class _Check:
             message = "was not committed after the version before it"
             yield Finding(invariant=1, message=message, versions=(version, version))
 
+    def pages(self) -> Iterator[Finding]:
+        """SQLite finds tables and indexes that do not agree; PostgreSQL and DuckDB have checksums."""
+        if "check_pages" in self._queries:
+            for (message,) in self._session.fetch(self._queries["check_pages"], {}):
+                if message != "ok":
+                    yield Finding(invariant=2, message=f"the SQLite file is damaged: {message}")
+
     def strays(self) -> Iterator[Finding]:
         """Every row belongs to a version, and every part of a file to a file."""
         for table in _COMMITTED:
@@ -108,11 +117,18 @@ class _Check:
         for version, ordinal, key, value in self._fetch("check_partitions"):
             values[version, ordinal][key] = value
         for version, ordinal, path, rows, stats, partition_values in self._fetch("check_file_texts"):
-            records = json.loads(stats).get("numRecords") if stats else None
+            said, problems = checked_stats(stats, "statistics") if stats else ({}, [])
+            parts = _object(partition_values)
+            if problems or parts is None:
+                what = str(problems[0]) if problems else "partition values: expected a JSON object"
+                message = f"the row of {path} is damaged: {what}"
+                yield Finding(invariant=4, message=message, versions=(version, version))
+                continue
+            records = said.get("numRecords")
             if rows is not None and records is not None and rows != records:
                 message = f"{path} has {rows} rows, its statistics say {records}"
                 yield Finding(invariant=4, message=message, versions=(version, version))
-            if json.loads(partition_values) != values.get((version, ordinal), {}):
+            if parts != values.get((version, ordinal), {}):
                 message = f"{path} has other partition values than its rows of partitions"
                 yield Finding(invariant=4, message=message, versions=(version, version))
 
@@ -137,3 +153,11 @@ class _Check:
         for app, version, found, before in self._fetch("check_progress"):
             message = f"application {app!r} went from {before} to {found}"
             yield Finding(invariant=6, message=message, versions=(version, version))
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = loads_strict(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,6 +1,5 @@
 """Whether the checkpoints of a table's ``_delta_log`` can be read, and say what the catalog says of their versions."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -13,6 +12,7 @@ from lakelog.log.commit import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.checkpoints import Checkpoints
 from lakelog.mirror.delta_listing import Checkpoint, checkpoints_in
+from lakelog.mirror.hint import last_checkpoint
 from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, version_of
 from lakelog.mirror.replay import identities
 from lakelog.mirror.storage import LogFile, LogStore
@@ -64,7 +64,7 @@ class CheckpointCheck:
         content = self._checkpoints.content(self._table_id, version)
         data = checkpoint_parquet(content)
         self._store.replace(checkpoint_name(version), data)
-        if (Checkpoints.last_version(self._store) or -1) <= version:
+        if (last_checkpoint(self._store) or -1) <= version:
             self._store.replace(LAST_CHECKPOINT, last_checkpoint_json(content, len(data)))
 
     def _problem(self, checkpoint: Checkpoint) -> str | None:
@@ -91,15 +91,9 @@ class CheckpointCheck:
         return f"has other {', '.join(differing)} than its version" if differing else None
 
     def _hint_problem(self, known: set[int]) -> str | None:
-        try:
-            said = json.loads(self._store.read(LAST_CHECKPOINT))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            return f"cannot be read: {error}"
-        version = said.get("version") if isinstance(said, dict) else None
-        if not isinstance(version, int):
-            return "names no version"
+        version = last_checkpoint(self._store)
+        if version is None:
+            return "names no version" if self._store.exists(LAST_CHECKPOINT) else None
         if version in known or version > self._published:
             return None
         return f"names the checkpoint of version {version}, which is not there"

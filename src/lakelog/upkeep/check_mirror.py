@@ -8,7 +8,15 @@ from lakelog.errors import LakelogError
 from lakelog.log.commit import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.judge import Verdict, commit_info, judge
-from lakelog.mirror.lines import MARK, commit_id_of, committed_at_of, delta_json, metadata_in, read_rows
+from lakelog.mirror.lines import (
+    MARK,
+    commit_id_of,
+    committed_at_of,
+    delta_json,
+    earlier_delta_json,
+    metadata_in,
+    read_rows,
+)
 from lakelog.mirror.names import commit_name, version_of
 from lakelog.mirror.publisher import Mirror, is_mirrored
 from lakelog.mirror.status import FAILING, PUBLISHED, Entry
@@ -95,7 +103,8 @@ class MirrorCheck:
                 found = self._store.read(commit_name(version))
             except FileNotFoundError:
                 continue
-            finding = None if found == expected else _finding(version, found, expected, commit_id_of(rows))
+            is_right = found == expected or found == earlier_delta_json(rows, metadata)
+            finding = None if is_right else _finding(version, found, expected, commit_id_of(rows))
             if finding is not None and finding.mend is not None and repair:
                 self._store.replace(commit_name(version), expected, committed_at_of(rows))
                 finding = replace(finding, repaired=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.catalog.base import OutcomeUnknown, Session, Transaction
 from lakelog.errors import CommitOutcomeUnknown, DatabaseError, LakelogError, ValidationError, Violation
 from lakelog.log.snapshot import milliseconds_of, moment
 from lakelog.log.state import Head
@@ -138,7 +138,7 @@ def _forget(lake: "Lake", plan: _Plan) -> None:
         transaction.commit()
     except OutcomeUnknown as lost:
         try:
-            rows = committer.settled(commit_id, catalog.queries["first_version"], {"table_id": plan.table_id})
+            rows = committer.settled(commit_id, catalog.queries["first_version"], {"table_id": plan.table_id}, lost)
         except CommitOutcomeUnknown as unknown:
             raise LakelogError(
                 "the database was lost while it was forgetting versions, and could not be asked again: look at "
@@ -171,4 +171,4 @@ def _delete_rows(transaction: Transaction, lake: "Lake", plan: _Plan) -> None:
     since = {**table, "version": plan.first if oldest is None else min(oldest, plan.first)}
     transaction.execute(queries.fill("forget_rules", table="dl_metadata_updates"), since)
     transaction.execute(queries["forget_schemas"], table)
-    set_retention(transaction, queries, plan.table_id, expired_at=now_ms(), shared=shared)
+    set_retention(transaction, queries, plan.table_id, expired_at=lake.committer.now(transaction), shared=shared)

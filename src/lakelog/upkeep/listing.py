@@ -10,8 +10,8 @@ from typing import NamedTuple
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.parquet.hive import is_hidden
 
-_CHANGES = "_change_data"
-_WRITE = re.compile(r"__w=[0-9a-f]{32}=?")
+CHANGES = "_change_data"
+WRITE = re.compile(r"__w=[0-9a-f]{32}=?")
 _DATA = re.compile(r".*\.parquet|deletion_vector_.*\.bin")
 _CHECKSUM = re.compile(r"\.(.+)\.crc")
 
@@ -36,9 +36,9 @@ class Listing:
     def write_of(self, place: str) -> str | None:
         """The directory of the write that a file or directory belongs to."""
         first, _, rest = place[len(self.root) + 1 :].partition("/")
-        if first == _CHANGES:
+        if first == CHANGES:
             first = rest.partition("/")[0]
-        return first if _WRITE.fullmatch(first) else None
+        return first if WRITE.fullmatch(first) else None
 
     def is_data(self, place: str) -> bool:
         """Whether a file is called like one that a writer of tables makes."""
@@ -90,5 +90,5 @@ def _is_seen(listing: Listing, directory: str, entry: "os.DirEntry[str]") -> boo
     if not is_hidden(entry.name) or listing.write_of(entry.path) is not None:
         return True
     if entry.is_dir(follow_symlinks=False):
-        return directory == listing.root and entry.name == _CHANGES
+        return directory == listing.root and entry.name == CHANGES
     return _CHECKSUM.fullmatch(entry.name) is not None

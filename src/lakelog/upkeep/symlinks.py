@@ -1,6 +1,5 @@
 """Lists of a table's files for engines that read Hive's ``SymlinkTextInputFormat``, and know no log."""
 
-import json
 import os
 import uuid
 from collections.abc import Collection
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from lakelog.catalog.stored import stored_json
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.log.places import uri_of
 from lakelog.parquet.hive import directory_of
@@ -38,15 +38,26 @@ def generate(dataset: "Dataset", mode: str) -> None:
     names = snapshot.state.metadata.partition_columns
     lists: dict[str, list[str]] = {} if names else {"": []}
     for path, text in zip(*(files.column(name).to_pylist() for name in ("path", "partition_values")), strict=True):
-        values = json.loads(text)
+        values = stored_json(text)
         directory = directory_of({name: values.get(name) for name in names})
         # As Hadoop writes it, without escapes.
         place = unquote(uri_of(dataset.location, path)).replace("file:///", "file:/", 1)
         lists.setdefault(directory, []).append(place)
-    root = Path(dataset.location, _DIRECTORY)
+    root = Path(os.path.realpath(dataset.location), _DIRECTORY)
+    _refuse_links(root, lists)
     for directory, places in lists.items():
         _put(root / directory, "".join(f"{place}\n" for place in sorted(places)))
     _remove_others(root, {root / directory / _LIST for directory in lists})
+
+
+def _refuse_links(root: Path, lists: Collection[str]) -> None:
+    """Raises ``LakelogError`` if a list would be written somewhere else, by a link in the place of a directory."""
+    for directory in {root, *(root / each for each in lists)}:
+        if os.path.realpath(directory) != str(directory):
+            raise LakelogError(
+                f"{directory} is, or lies behind, a symbolic link, so that the lists would be written elsewhere: "
+                "nothing was written. Remove the link"
+            )
 
 
 def _put(directory: Path, text: str) -> None:
@@ -60,7 +71,7 @@ def _remove_others(root: Path, lists: Collection[Path]) -> None:
     """Removes the lists of partitions that are gone."""
     for directory, _, names in os.walk(root, topdown=False):
         for name in names:
-            if Path(directory, name) not in lists:
+            if (name == _LIST or name.startswith(f".{_LIST}-")) and Path(directory, name) not in lists:
                 Path(directory, name).unlink(missing_ok=True)
         with suppress(OSError):  # It is not empty.
             Path(directory).rmdir()

@@ -9,18 +9,21 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakelog.catalog.base import OutcomeUnknown, now_ms
+from lakelog.catalog.base import OutcomeUnknown
+from lakelog.catalog.install import check_format
 from lakelog.errors import DatabaseError
 from lakelog.log.state import Head
+from lakelog.threads import map_in_threads
+from lakelog.upkeep.clocks import agreed_time
 from lakelog.upkeep.listing import Listing, judged_as, list_files
 from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap, refuse_unknown_commits
+from lakelog.upkeep.neighbours import refuse_tables_below
 from lakelog.upkeep.places import Places, key_of
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
 from lakelog.upkeep.writes import end_expired_writes, registered_writes
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from lakelog.dataset import Dataset
     from lakelog.lake import Lake
 
-_THREADS = 16
 _AT_ONCE = 256
 """Files of one directory that a thread deletes together."""
 
@@ -98,14 +100,15 @@ class _Vacuum:
         self._catalog = lake.committer.catalog
         self._dataset = dataset
         keep = chosen_retention(hours, dataset.snapshot().metadata.configuration, force=force)
-        self._started = now_ms()
-        self._before = self._started - keep
         self._places = Places(dataset.location)
+        self._started = agreed_time(lake.committer, self._places.root)
+        self._before = self._started - keep
         refuse_overlap(lake, dataset, self._places)
         refuse_unknown_commits(lake, dataset)
 
     def run(self, *, dry_run: bool) -> VacuumReport:
         listing = list_files(self._places.root)
+        refuse_tables_below(listing, self._dataset.location)
         head, view = self._look()
         doomed, in_flight = self._judge(listing, view, head)
         oldest = max([view.retention.oldest_version, *self._losses(doomed, view)])
@@ -114,8 +117,8 @@ class _Vacuum:
         if not dry_run:
             if oldest > view.retention.oldest_version:
                 self._record(oldest)
-            # A write whose lease is over could renew it now, and is refused then.
-            end_expired_writes(self._committer, self._dataset.location)
+            # A write whose lease has expired could commit now, and is refused then.
+            end_expired_writes(self._committer, self._dataset.location, self._started)
             # What was added again since then stays, and what is still registered.
             _, later = self._look(expired=False)
             doomed, _ = self._judge(
@@ -147,6 +150,8 @@ class _Vacuum:
         queries = self._catalog.queries
         table_id = self._dataset.id
         with self._catalog.session() as session:
+            # A newer format may name files in a way that is unknown here.
+            check_format(session.fetch(queries["migration_version"], {})[0][0], repr(self._catalog))
             head = self._committer.head(session, table_id)
             writes = registered_writes(session, queries, head.location)
             retention = read_retention(session, queries, table_id)
@@ -227,9 +232,8 @@ def _delete(doomed: Mapping[str, _Reason]) -> dict[str, str]:
         for start in range(0, len(places), _AT_ONCE)
     ]
     failures: dict[str, str] = {}
-    with ThreadPoolExecutor(_THREADS, "lakelog-vacuum") as threads:
-        for failed in threads.map(lambda part: _delete_in(*part), parts):
-            failures |= failed
+    for failed in map_in_threads(lambda part: _delete_in(*part), parts):
+        failures |= failed
     return failures
 
 

@@ -1,7 +1,8 @@
-"""Writes in flight. Each says which directory is its own before its first file, so that no vacuum touches it.
+"""Writes in flight. Each registers the directory of its files before the first of them, so that no vacuum touches it.
 
-A write that ended takes its row back. One that died leaves it, until its lease is over. One that lasts longer than its
-lease must not commit: a vacuum may have deleted its files.
+The registration is a lease, and part of the write's commit: the commit needs it and ends it, or does not happen. A
+vacuum takes it back before it deletes a file, once it has expired. A write that gives up takes it back before it
+deletes its own files, and learns by that whether they are committed.
 """
 
 import logging
@@ -10,15 +11,15 @@ from datetime import datetime, timedelta
 
 from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Session, now_ms
 from lakelog.catalog.queries import Queries
-from lakelog.errors import DatabaseError, LakelogError
+from lakelog.errors import DatabaseError
 from lakelog.log.commit import Committer
 from lakelog.log.snapshot import moment
 
 LEASE = timedelta(days=7)
-"""For which a write is believed to be under way, unless it says that it ended."""
+"""For which a vacuum leaves a write alone that neither commits nor gives up."""
 
-_PATIENCE = 1.0
-"""Seconds that a write which ended waits to say so."""
+_PATIENCE = 5.0
+"""Seconds that a write which gives up waits for the catalog."""
 
 _log = logging.getLogger("lakelog.upkeep")
 
@@ -36,48 +37,47 @@ class WriteInFlight:
         return self.expires_at <= moment(now)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """For how long a write's directory is safe from a vacuum, in milliseconds since 1970."""
-
-    directory: str
-    begins_at: int
-    expires_at: int
-
-
-def register_write(committer: Committer, location: str, directory: str, lease: timedelta = LEASE) -> Lease:
-    """Says that a write is about to make files in a directory of its own. Waits for the catalog up to the timeout."""
-    found = _lease(directory, lease)
+def register_write(committer: Committer, location: str, directory: str, lease: timedelta | None = None) -> None:
+    """Registers a directory that a write is about to make files in. Waits for the catalog up to the timeout."""
     values = {
         "directory": directory,
         "location": location,
-        "started_at": found.begins_at,
-        "expires_at": found.expires_at,
+        "now": now_ms(),
+        "length": (LEASE if lease is None else lease) // timedelta(milliseconds=1),
     }
     _durably(committer, directory, "register_write", values)
-    return found
 
 
-def renew_write(committer: Committer, lease: Lease) -> Lease:
-    """Says that a write is still under way, before it commits. In the first half of its lease nobody has to know.
+def take_back(committer: Committer, directory: str) -> bool:
+    """Ends the lease of a write. True if that proves that it is not committed, and never will be.
 
-    Raises ``LakelogError`` if the lease is over.
+    False if the lease is gone, by its commit or by a vacuum, or nobody knows: then only a vacuum may delete the files.
+    Never raises.
     """
-    found = _lease(lease.directory, LEASE)
-    if found.begins_at < (lease.begins_at + lease.expires_at) // 2:
-        return lease
-    values = {"directory": lease.directory, "now": found.begins_at, "expires_at": found.expires_at}
-    if not _durably(committer, lease.directory, "renew_write", values):
-        raise LakelogError(
-            f"the write to {lease.directory} has outlived its lease, which ended at {moment(lease.expires_at)}, and a "
-            "vacuum may have deleted its files. Nothing was committed: write again, in smaller parts"
-        )
-    return found
+    catalog = committer.catalog
+    patience = min(_PATIENCE, committer.timeout)
+    try:
+        return bool(catalog.note(catalog.queries["take_back_write"], {"directory": directory}, patience))
+    except Exception as error:
+        _log.info("the write to %s stays registered until its lease expires: %s", directory, error)
+        return False
 
 
-def _lease(directory: str, length: timedelta) -> Lease:
-    now = now_ms()
-    return Lease(directory, now, now + length // timedelta(milliseconds=1))
+def registered_writes(session: Session, queries: Queries, location: str) -> list[WriteInFlight]:
+    """The writes below a location, those included whose leases have expired."""
+    return [
+        WriteInFlight(directory=directory, started_at=moment(started_at), expires_at=moment(expires_at))
+        for directory, started_at, expires_at in session.fetch(queries["writes_at"], {"location": location})
+    ]
+
+
+def end_expired_writes(committer: Committer, location: str, now: int) -> list[str]:
+    """Takes back leases that have expired, and returns their directories.
+
+    None of these writes can commit from then on, so that their files may go. One that is committing keeps its lease.
+    """
+    values = {"location": location, "now": now}
+    return [row[0] for row in _durably(committer, location, "end_expired_writes", values)]
 
 
 def _durably(committer: Committer, name: str, query: str, values: Parameters) -> list[Row]:
@@ -93,29 +93,3 @@ def _durably(committer: Committer, name: str, query: str, values: Parameters) ->
     finally:
         transaction.rollback()
     return rows
-
-
-def end_write(committer: Committer, directory: str) -> None:
-    """Says that a write has ended. Never raises: what it did stands, and its row would expire by itself."""
-    catalog = committer.catalog
-    try:
-        catalog.note(catalog.queries["end_write"], {"directory": directory}, min(_PATIENCE, committer.timeout))
-    except LakelogError as error:
-        _log.info("the write to %s has ended, and stays registered until its lease is over: %s", directory, error)
-
-
-def registered_writes(session: Session, queries: Queries, location: str) -> list[WriteInFlight]:
-    """The writes below a location, those included whose lease is over."""
-    return [
-        WriteInFlight(directory=directory, started_at=moment(started_at), expires_at=moment(expires_at))
-        for directory, started_at, expires_at in session.fetch(queries["writes_at"], {"location": location})
-    ]
-
-
-def end_expired_writes(committer: Committer, location: str) -> list[str]:
-    """Takes the rows of writes back whose leases are over, and says which directories they had.
-
-    None of them can be renewed from then on, so that its files may go.
-    """
-    values = {"location": location, "now": now_ms()}
-    return [row[0] for row in _durably(committer, location, "end_expired_writes", values)]

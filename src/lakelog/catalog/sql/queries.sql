@@ -1,9 +1,9 @@
 -- Statements that all three databases understand. $name is a bound parameter.
 
 -- name: table_by_name
--- A live table's head, by name.
+-- The heads of the live tables that a name may mean: one, or several that are twins.
 SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
-FROM dl_tables WHERE name = $name AND dropped_at IS NULL
+FROM dl_tables WHERE name_key = $name_key AND dropped_at IS NULL ORDER BY name COLLATE "binary"
 
 -- name: table_by_id
 -- A table's head by id, dropped or not.
@@ -11,14 +11,20 @@ SELECT table_id, name, location, current_version, committed_at, metadata_version
 FROM dl_tables WHERE table_id = $table_id
 
 -- name: lock_head
--- The head of a table, if it is the expected one or none is expected. The transaction holds the only write lock.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+-- The head of a table, if it is the expected one or none is expected, and the catalog's format. The transaction holds the
+-- only write lock.
+SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at,
+       (SELECT max(version) FROM lakelog_migrations) AS format
 FROM dl_tables WHERE table_id = $table_id AND current_version = coalesce($expected, current_version)
+
+-- name: clock
+-- The time by which commits and leases go: this machine's, where the database has none of its own.
+SELECT CAST($now AS bigint)
 
 -- name: live_tables
 -- All live tables, by name.
 SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
-FROM dl_tables WHERE dropped_at IS NULL ORDER BY name
+FROM dl_tables WHERE dropped_at IS NULL ORDER BY name COLLATE "binary"
 
 -- name: locations
 -- Every location that was ever given to a table, for finding overlaps.
@@ -26,7 +32,8 @@ SELECT location FROM dl_tables
 
 -- name: create_table
 -- A table before its first commit.
-INSERT INTO dl_tables (name, location, created_at) VALUES ($name, $location, $created_at) RETURNING table_id
+INSERT INTO dl_tables (name, name_key, location, created_at) VALUES ($name, $name_key, $location, $created_at)
+RETURNING table_id
 
 -- name: table_by_location
 -- The table that has a location, dropped or not: there is only one.
@@ -39,15 +46,33 @@ UPDATE dl_tables SET current_version = $version, dropped_at = $dropped_at WHERE 
 
 -- name: show_table
 -- Makes a hidden table a dataset.
-UPDATE dl_tables SET name = $name, dropped_at = NULL WHERE table_id = $table_id AND dropped_at IS NOT NULL
-RETURNING table_id
+UPDATE dl_tables SET name = $name, name_key = $name_key, has_twin = false, dropped_at = NULL
+WHERE table_id = $table_id AND dropped_at IS NOT NULL RETURNING table_id
 
 -- name: purge
 -- Takes a table that was never shown out of one of the log's tables.
 DELETE FROM {table} WHERE table_id = $table_id
 
 -- name: rename_table
-UPDATE dl_tables SET name = $name WHERE table_id = $table_id
+UPDATE dl_tables SET name = $name, name_key = $name_key, has_twin = false WHERE table_id = $table_id
+
+-- name: undrop_table
+UPDATE dl_tables SET name = $name, name_key = $name_key, has_twin = false, dropped_at = NULL WHERE table_id = $table_id
+
+-- name: all_names
+-- The names of all tables, by which a catalog gets their keys.
+SELECT table_id, name, dropped_at FROM dl_tables
+
+-- name: set_name_key
+UPDATE dl_tables SET name_key = $name_key, has_twin = $has_twin WHERE table_id = $table_id
+
+-- name: dropped_tables
+-- Tables that had a name when they were dropped, the latest first. Those that are being imported look like it.
+SELECT t.table_id, t.name, t.location, t.current_version, t.committed_at, t.metadata_version, t.protocol_version,
+       t.created_at, t.dropped_at
+FROM dl_tables t LEFT JOIN dl_mirror_status m ON m.table_id = t.table_id
+WHERE t.name_key = $name_key AND t.dropped_at IS NOT NULL AND coalesce(m.state, '') <> 'importing'
+ORDER BY t.dropped_at DESC, t.table_id DESC
 
 -- name: drop_table
 UPDATE dl_tables SET dropped_at = $dropped_at WHERE table_id = $table_id
@@ -95,6 +120,13 @@ SELECT version, metadata_id, name, description, format, schema_string, partition
        schema_version, extra
 FROM dl_metadata_updates WHERE table_id = $table_id AND version <= $version ORDER BY version DESC
 
+-- name: metadata_between
+-- The changes of metadata between two versions, oldest first.
+SELECT version, metadata_id, name, description, format, schema_string, partition_columns, configuration, created_time,
+       schema_version, extra
+FROM dl_metadata_updates
+WHERE table_id = $table_id AND version > $after AND version < $version ORDER BY version
+
 -- name: protocol_at
 -- The protocol in force at a version.
 SELECT version, min_reader_version, min_writer_version, reader_features, writer_features, extra
@@ -132,7 +164,7 @@ WHERE table_id = $table_id AND app_id = $app_id AND version <= $version ORDER BY
 
 -- name: txn_actions
 SELECT version, app_id, app_version, last_update, extra FROM dl_txn_actions
-WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, app_id
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, app_id COLLATE "binary"
 
 -- name: txn_between
 -- The first commit after a version, up to another, that recorded an application's progress.
@@ -146,7 +178,7 @@ WHERE table_id = $table_id AND domain = $domain AND version <= $version ORDER BY
 
 -- name: domain_actions
 SELECT version, domain, configuration, removed, extra FROM dl_domain_metadata
-WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, domain
+WHERE table_id = $table_id AND version >= $first AND version <= $last ORDER BY version, domain COLLATE "binary"
 
 -- name: rule_changes
 -- The commits after a version, up to another, that changed what every writer has to respect; and whether that version
@@ -323,7 +355,7 @@ SELECT app_id, app_version, last_update, extra FROM dl_txn_actions a
 WHERE table_id = $table_id AND version = (
   SELECT max(b.version) FROM dl_txn_actions b
   WHERE b.table_id = $table_id AND b.app_id = a.app_id AND b.version <= $version)
-ORDER BY app_id
+ORDER BY app_id COLLATE "binary"
 
 -- name: latest_domains
 -- The domains that are there at a version.
@@ -332,7 +364,7 @@ WHERE table_id = $table_id AND version = (
   SELECT max(b.version) FROM dl_domain_metadata b
   WHERE b.table_id = $table_id AND b.domain = a.domain AND b.version <= $version)
   AND NOT removed
-ORDER BY domain
+ORDER BY domain COLLATE "binary"
 
 -- name: mirror_status
 -- How far a table's mirror is, if it was ever looked at.

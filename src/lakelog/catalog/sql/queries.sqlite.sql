@@ -21,3 +21,7 @@ WHERE table_id = $table_id AND version <= $version AND removed_version IS NULL
 UNION ALL
 SELECT version, ordinal FROM dl_add_files INDEXED BY dl_add_files_removed
 WHERE table_id = $table_id AND version <= $version AND removed_version > $version
+
+-- name: check_pages
+-- What is wrong with the file itself, or "ok".
+PRAGMA integrity_check

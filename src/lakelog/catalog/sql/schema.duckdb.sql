@@ -1,4 +1,4 @@
--- Lakelog catalog, format 3, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
+-- Lakelog catalog, format 4, for DuckDB. DuckDB checks keys by in-memory indexes that cost on every bulk load and forbid
 -- updates of what they cover, so only small tables that are never updated have keys; one writer at a time sees to the rest.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
@@ -10,6 +10,8 @@ CREATE TABLE lakelog_migrations (
 CREATE SEQUENCE dl_tables_id;
 
 -- A table and its head. committed_at is the last commit's time, and never decreases.
+-- name_key is the name as it is looked up, folded by Lakelog: no database folds as Spark does. It is unique among live
+-- tables, but for those that had one key together (has_twin) before there were keys.
 CREATE TABLE dl_tables (
     table_id          bigint NOT NULL DEFAULT nextval('dl_tables_id'),
     name              text NOT NULL,
@@ -19,7 +21,9 @@ CREATE TABLE dl_tables (
     metadata_version  bigint NOT NULL DEFAULT -1,
     protocol_version  bigint NOT NULL DEFAULT -1,
     created_at        bigint NOT NULL,
-    dropped_at        bigint
+    dropped_at        bigint,
+    name_key          text,
+    has_twin          boolean DEFAULT false
 );
 
 -- A commit.

@@ -1,4 +1,4 @@
--- Lakelog catalog, format 3, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
+-- Lakelog catalog, format 4, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
 CREATE TABLE lakelog_migrations (
@@ -7,6 +7,8 @@ CREATE TABLE lakelog_migrations (
 );
 
 -- A table and its head. committed_at is the last commit's time, and never decreases.
+-- name_key is the name as it is looked up, folded by Lakelog: no database folds as Spark does. It is unique among live
+-- tables, but for those that had one key together (has_twin) before there were keys.
 CREATE TABLE dl_tables (
     table_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL,
@@ -16,10 +18,13 @@ CREATE TABLE dl_tables (
     metadata_version  bigint NOT NULL DEFAULT -1,
     protocol_version  bigint NOT NULL DEFAULT -1,
     created_at        bigint NOT NULL,
-    dropped_at        bigint
+    dropped_at        bigint,
+    name_key          text COLLATE "C" NOT NULL,
+    has_twin          boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 -- Every commit updates one row here: free space in the page lets PostgreSQL do that without touching an index.
-CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name) WHERE dropped_at IS NULL;
+CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END))
+WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dl_tables_location ON dl_tables (hashtextextended(location, 0), hashtextextended(location, 1));
 
 -- A commit.

@@ -1,4 +1,4 @@
--- Lakelog catalog, format 3, for SQLite. Tables are STRICT; booleans are 0 and 1.
+-- Lakelog catalog, format 4, for SQLite. Tables are STRICT; booleans are 0 and 1.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
 
 CREATE TABLE lakelog_migrations (
@@ -7,6 +7,8 @@ CREATE TABLE lakelog_migrations (
 ) STRICT;
 
 -- A table and its head. committed_at is the last commit's time, and never decreases.
+-- name_key is the name as it is looked up, folded by Lakelog: no database folds as Spark does. It is unique among live
+-- tables, but for those that had one key together (has_twin) before there were keys.
 CREATE TABLE dl_tables (
     table_id          INTEGER PRIMARY KEY AUTOINCREMENT,
     name              TEXT NOT NULL,
@@ -16,10 +18,15 @@ CREATE TABLE dl_tables (
     metadata_version  INTEGER NOT NULL DEFAULT -1,
     protocol_version  INTEGER NOT NULL DEFAULT -1,
     created_at        INTEGER NOT NULL,
-    dropped_at        INTEGER
+    dropped_at        INTEGER,
+    name_key          TEXT,
+    has_twin          INTEGER NOT NULL DEFAULT 0 CHECK (has_twin IN (0, 1))
 ) STRICT;
-CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name) WHERE dropped_at IS NULL;
+CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END))
+WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dl_tables_location ON dl_tables (location);
+CREATE TRIGGER dl_tables_name_key BEFORE INSERT ON dl_tables WHEN NEW.name_key IS NULL
+BEGIN SELECT RAISE(ABORT, 'name_key is missing: the catalog has format 4, upgrade the lakelog package'); END;
 
 -- A commit.
 CREATE TABLE dl_table_versions (

@@ -2,13 +2,18 @@
 
 -- name: register_write
 INSERT INTO dl_writes (directory, location, started_at, expires_at)
-VALUES ($directory, $location, $started_at, $expires_at) RETURNING directory
+VALUES ($directory, $location, $now, $now + $length) RETURNING directory
 
--- name: renew_write
--- Only while the lease lasts: after that a vacuum may have begun to delete the files.
-UPDATE dl_writes SET expires_at = $expires_at WHERE directory = $directory AND expires_at > $now RETURNING directory
+-- name: lock_lease
+-- The lease of a write, for a commit that needs it.
+SELECT directory FROM dl_writes WHERE directory = $directory
 
--- name: end_write
+-- name: end_lease
+-- Ends the lease of a write with its commit.
+DELETE FROM dl_writes WHERE directory = $directory
+
+-- name: take_back_write
+-- Ends the lease of a write that is not committed: from then on it cannot be.
 DELETE FROM dl_writes WHERE directory = $directory RETURNING directory
 
 -- name: writes_at
@@ -151,7 +156,7 @@ WHERE is_add = 1 AND coalesce(found, -1) <> coalesce(expected, -1) ORDER BY vers
 SELECT r.version, r.path FROM dl_remove_files r
 LEFT JOIN dl_add_files f ON f.table_id = r.table_id AND f.version = r.added_version AND f.ordinal = r.added_ordinal
 WHERE r.table_id = $table_id AND r.version <= $version AND (f.path IS NULL OR f.path <> r.path OR f.version >= r.version)
-ORDER BY r.version, r.path
+ORDER BY r.version, r.path COLLATE "binary"
 
 -- name: mend_removed
 UPDATE dl_add_files SET removed_version = $removed_version
@@ -162,7 +167,7 @@ WHERE table_id = $table_id AND version = $version AND ordinal = $ordinal
 SELECT f.version, f.path, f.row_count, g.row_count FROM dl_add_files f
 JOIN (SELECT version, ordinal, sum(row_count) AS row_count FROM row_groups WHERE table_id = $table_id
       GROUP BY version, ordinal) AS g ON g.version = f.version AND g.ordinal = f.ordinal
-WHERE f.table_id = $table_id AND f.version <= $version AND f.row_count <> g.row_count ORDER BY f.version, f.path
+WHERE f.table_id = $table_id AND f.version <= $version AND f.row_count <> g.row_count ORDER BY f.version, f.path COLLATE "binary"
 
 -- name: check_file_texts
 -- What files say of their rows and partitions.
@@ -197,7 +202,7 @@ SELECT version, ordinal, key, value FROM partitions WHERE table_id = $table_id A
 -- Files, by the first of their path, whose schema does not exist.
 SELECT f.version, f.path, f.schema_version FROM dl_add_files f
 LEFT JOIN schema_versions s ON s.table_id = f.table_id AND s.version = f.schema_version
-WHERE f.table_id = $table_id AND f.version <= $version AND s.version IS NULL ORDER BY f.version, f.path
+WHERE f.table_id = $table_id AND f.version <= $version AND s.version IS NULL ORDER BY f.version, f.path COLLATE "binary"
 
 -- name: check_metadata_schemas
 SELECT m.version, m.schema_version FROM dl_metadata_updates m
@@ -214,7 +219,7 @@ SELECT (SELECT max(version) FROM dl_metadata_updates WHERE table_id = $table_id 
 SELECT app_id, version, app_version, before FROM (
   SELECT app_id, version, app_version, lag(app_version) OVER (PARTITION BY app_id ORDER BY version) AS before
   FROM dl_txn_actions WHERE table_id = $table_id AND version <= $version) AS steps
-WHERE app_version <= before ORDER BY version, app_id
+WHERE app_version <= before ORDER BY version, app_id COLLATE "binary"
 
 -- name: check_places
 -- The files that versions from one on need, with the range of versions that each is live in.

@@ -7,14 +7,14 @@ Sets are combined in SQL; values are bound. A file is left out only if its bound
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from lakelog.catalog.queries import Queries
 from lakelog.log.pruning.bounds import FLOATS, Kind, kind_of, outward
 from lakelog.log.pruning.predicate import And, Differs, Everything, IsNull, Nothing, NotNull, Or, Predicate, Range
 from lakelog.log.state import TableMetadata
-from lakelog.schema import Leaf, leaf_columns
+from lakelog.schema import leaf_columns
 
 _POINTS = 32
 """Intervals of one column that are searched for one by one; more are joined with their neighbours."""
@@ -65,42 +65,31 @@ class AnyOf:
 Plan: TypeAlias = Test | AllOf | AnyOf | Everything | Nothing
 
 
-def columns_of(history: Sequence[TableMetadata]) -> dict[str, Column]:
-    """The columns that can be searched, by logical name, from all metadata up to a version, newest first."""
-    newest = history[0]
+def columns_of(metadata: TableMetadata, before: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns that can be searched, by logical name. ``before`` are those of the metadata that it follows."""
+    known = {column.name: column for column in before.values()}
     found: dict[str, Column] = {}
-    indexed = {leaf.name for leaf in newest.indexed}
-    for logical, physical in zip(leaf_columns(newest.schema), leaf_columns(newest.physical), strict=True):
+    indexed = {leaf.name for leaf in metadata.indexed}
+    for logical, physical in zip(leaf_columns(metadata.schema), leaf_columns(metadata.physical), strict=True):
         kind = kind_of(physical.type)
         if kind is not None and physical.name in indexed:
-            partition = len(physical.path) == 1 and physical.path[0] in newest.partition_columns
-            since = _since(history, physical, kind)
-            found[logical.name] = Column(physical.name, kind, since, _same_since(history, physical, kind), partition)
+            partition = len(physical.path) == 1 and physical.path[0] in metadata.partition_columns
+            column = Column(physical.name, kind, metadata.version, metadata.version, partition)
+            found[logical.name] = _continued(column, known.get(physical.name))
     return found
 
 
-def _since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
-    since = history[0].version
-    partition = leaf.path[0] in history[0].partition_columns
-    for metadata in history:
-        older = next((each for each in metadata.indexed if each.name == leaf.name), None)
-        if older is None or (kind_of(older.type) is Kind.TEXT) != (kind is Kind.TEXT):
-            break
-        # What stands for a file without statistics is another row in a partition column than elsewhere.
-        if (leaf.path[0] in metadata.partition_columns) != partition:
-            break
-        since = metadata.version
-    return since
-
-
-def _same_since(history: Sequence[TableMetadata], leaf: Leaf, kind: Kind) -> int:
-    since = history[0].version
-    for metadata in history:
-        older = next((each for each in metadata.indexed if each.name == leaf.name), None)
-        if older is None or kind_of(older.type) is not kind:
-            break
-        since = metadata.version
-    return since
+def _continued(column: Column, before: Column | None) -> Column:
+    """A column with the versions from which on it was what it is."""
+    if before is None:
+        return column
+    # What stands for a file without statistics is another row in a partition column than elsewhere.
+    rows_alike = (before.kind is Kind.TEXT) == (column.kind is Kind.TEXT) and before.partition == column.partition
+    return replace(
+        column,
+        since=before.since if rows_alike else column.since,
+        same_since=before.same_since if before.kind is column.kind else column.same_since,
+    )
 
 
 def bind(predicate: Predicate, columns: Mapping[str, Column]) -> Plan:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakelog.actions import Protocol
 from lakelog.schema import widening
+from lakelog.schema.collations import collated_columns
 from lakelog.schema.mapping import children, columns, is_mapped
 
 FEATURE_READER_VERSION = 3
@@ -190,6 +191,8 @@ def needed_features(schema: pa.Schema, configuration: Mapping[str, str]) -> froz
         needed.add(LAKELOG_FEATURE)
     if any(_holds_local_time(field.type) for field in schema):
         needed.add("timestampNtz")
+    if collated_columns(schema):
+        needed.add("collations")
     return frozenset(needed)
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from lakelog.actions import NAME, TEXT_MAP, CommitInfo, DomainMetadata, Field, Metadata, Protocol, Txn
 from lakelog.errors import ValidationError, Violation
+from lakelog.log.feed_columns import feed_column_problems
 from lakelog.log.validation.features import protocol_problems
 from lakelog.log.validation.fields import field_violations
 from lakelog.schema.mapping import MODE, MODES
@@ -20,6 +21,7 @@ _METADATA_FIELDS = (
     Field("format_options", "format.options", TEXT_MAP, True),
 )
 _FORMAT_FIELDS = frozenset({"provider", "options"})
+_UNCOLLATED = "make it STRING COLLATE UTF8_BINARY, and import a Delta table that once had it without its history"
 
 
 def validate_metadata(metadata: Metadata, where: str = "metaData") -> list[Violation]:
@@ -43,6 +45,8 @@ def validate_metadata(metadata: Metadata, where: str = "metaData") -> list[Viola
             violations.append(Violation(f"{where}.configuration", message))
         schema, problems = _read_schema(metadata, f"{where}.schema_string")
         violations += problems
+        if schema is not None:
+            violations += feed_column_problems(schema, metadata.configuration)
         if schema is not None and f"{where}.partition_columns" not in broken:
             columns = f"{where}.partition_columns"
             violations += [Violation(columns, p) for p in _partition_problems(schema, metadata.partition_columns)]
@@ -77,11 +81,16 @@ def validate_commit_info(info: CommitInfo, where: str = "commitInfo") -> list[Vi
 
 
 def _read_schema(metadata: Metadata, where: str) -> tuple[pa.Schema | None, list[Violation]]:
+    from lakelog.schema.collations import collated_columns
     from lakelog.schema.delta import from_delta_json
 
     mapped = metadata.configuration.get("delta.columnMapping.mode", "none") != "none"
     try:
-        return from_delta_json(metadata.schema_string, column_mapping=mapped), []
+        schema = from_delta_json(metadata.schema_string, column_mapping=mapped)
+        return schema, [
+            Violation(f"{where}.{name}", f"strings are compared byte by byte, not by {collation}; {_UNCOLLATED}")
+            for name, collation in collated_columns(schema).items()
+        ]
     except ValidationError as error:
         return None, [Violation(where, str(violation)) for violation in error.violations]
 

@@ -16,7 +16,8 @@ from lakelog.schema.projection import Part, convert_type, is_list
 from lakelog.schema.spark import from_spark
 from lakelog.schema.widening import holds
 from lakelog.spark.expressions import columns as column_expressions
-from lakelog.spark.expressions import spark_type
+from lakelog.spark.expressions import quoted, spark_type
+from lakelog.spark.identifiers import parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,10 +31,14 @@ def expression(value: Expression) -> "Column":
 
 def unqualified(name: str, alias: str | None, schema: pa.Schema) -> str:
     """A column's name without the table's."""
-    if alias and isinstance(name, str) and name.lower() not in (column.lower() for column in schema.names):
-        start = f"{alias}.".lower()
-        return name[len(start) :] if name.lower().startswith(start) else name
-    return name
+    columns = {column.lower() for column in schema.names}
+    if not alias or not isinstance(name, str) or name.lower() in columns:
+        return name
+    start = next((each for each in (f"{alias}.", f"{quoted(alias)}.") if name.lower().startswith(each.lower())), "")
+    rest = name[len(start) :]
+    # As in Spark, the table comes before a column of its name, whose fields these are if the table has no such column.
+    is_field = alias.lower() in columns and parts_of(rest)[:1] != [] and parts_of(rest)[0].lower() not in columns
+    return name if is_field else rest
 
 
 def assigned(

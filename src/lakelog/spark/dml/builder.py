@@ -8,6 +8,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge
+from lakelog.spark.errors import spark_doors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -16,6 +17,7 @@ Result = TypeVar("Result")
 Values = Mapping[str, Expression]
 
 
+@spark_doors
 class MergeBuilder(Generic[Result]):
     """Each method gives a new builder with one clause more; ``execute`` carries them out, in one commit.
 

@@ -6,15 +6,16 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
-from lakelog.log.change_feed import CHANGE_TYPE, is_kept
+from lakelog.log.change_feed import is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
+from lakelog.log.feed_columns import CHANGE_TYPE
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.marked import Marked, can_be_marked, vector_metrics, wants_vectors
 from lakelog.spark.dml.matched import matched_files
 from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total
 from lakelog.spark.dml.shown import shown_condition
-from lakelog.spark.frames import aliased, session_for
+from lakelog.spark.frames import aliased, exact_days, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
@@ -36,6 +37,18 @@ def prepare_delete(
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that goes."""
     session = session_for(spark)
+    with exact_days(session):
+        return _prepared(session, dataset, snapshot, condition, options, alias)
+
+
+def _prepared(
+    session: "SparkSession",
+    dataset: Dataset,
+    snapshot: Snapshot,
+    condition: "str | Column | None",
+    options: WriteOptions,
+    alias: str | None,
+) -> PreparedChange[ChangeResult]:
     refuse_append_only(dataset, snapshot, "delete")
     wanted = wants_vectors(snapshot)
     matched = matched_files(session, dataset, snapshot, condition, alias, indexed=wanted)

@@ -1,6 +1,5 @@
 """Rows that go while their files stay: deletion vectors, for tables that ask for them."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +63,6 @@ class Marked:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("xb") as file:
             file.write(found.content)
-            file.flush()
-            os.fsync(file.fileno())
         return self._with(found.vectors)
 
     def _with(self, vectors: Sequence[DeletionVector]) -> pa.Table:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.dataset import Dataset
-from lakelog.errors import ValidationError, Violation
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.scan import Scan
@@ -18,7 +17,7 @@ from lakelog.spark.frames import aliased
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import condition_of, empty_frame
 from lakelog.spark.read import ROW_FILE, numbers_of, plain_path, read_located
-from lakelog.spark.steady import is_deterministic
+from lakelog.spark.steady import refuse_changing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,8 +66,7 @@ def matched_files(
     if condition is None:
         return _all_of(snapshot)
     known = condition_of(spark, snapshot.schema, condition, alias)
-    if not is_deterministic(aliased(empty_frame(spark, snapshot.schema), alias).where(condition)):
-        raise ValidationError("condition", [Violation(str(condition), "gives another answer each time it is asked")])
+    refuse_changing(aliased(empty_frame(spark, snapshot.schema), alias), condition, "condition")
     candidates = snapshot.files(known.rows)
     nothing = candidates.slice(0, 0)
     by_partition = files_matched_by_partition(spark, snapshot, candidates, condition, alias)

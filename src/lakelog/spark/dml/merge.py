@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.change_feed import CHANGE_TYPE, is_kept
+from lakelog.log.change_feed import is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.evolution import WritePlan, plan_write
+from lakelog.log.feed_columns import CHANGE_TYPE
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
@@ -55,12 +56,12 @@ from lakelog.spark.dml.rewrite import (
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
-from lakelog.spark.frames import session_for
+from lakelog.spark.frames import exact_days, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import ROW_FILE, ROW_INDEX
-from lakelog.spark.steady import is_deterministic, is_steady
+from lakelog.spark.steady import is_steady, refuse_changing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -94,9 +95,12 @@ def prepare_merge(
     plan = _evolved(snapshot, merge) if merge.schema_evolution else unchanged(snapshot)
     refuse_reserved("merge", [*plan.schema.names, *merge.source.columns])
     source = numbered_source(merge.source)
-    join = _joined(session_for(spark), dataset, snapshot, merge, plan, source)
+    session = session_for(spark)
+    join = _joined(session, dataset, snapshot, merge, plan, source)
     # Its rows are known by number, which a second computation might give to others. So there is none: lost rows fail.
-    return _prepared(replace(join, source=source.localCheckpoint(eager=True)), merge, plan, options)
+    kept = source.localCheckpoint(eager=True)
+    with exact_days(session):
+        return _prepared(replace(join, source=kept), merge, plan, options)
 
 
 def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) -> PreparedChange[ChangeResult]:
@@ -389,8 +393,7 @@ def _analysed(scope: "DataFrame", condition: Expression, what: str) -> bool:
         filtered.schema  # noqa: B018  # Spark Connect analyses it only now
     except AnalysisException as error:
         raise ValidationError(what, [Violation(str(condition), error.getMessage() or str(error))]) from error
-    if not is_deterministic(filtered):
-        raise ValidationError(what, [Violation(str(condition), "gives another answer each time it is asked")])
+    refuse_changing(scope, condition, what)
     return is_steady(filtered)
 
 

@@ -29,7 +29,7 @@ from lakelog.spark.constraints import filled
 from lakelog.spark.dml.marked import Marked
 from lakelog.spark.expressions import quoted
 from lakelog.spark.options import WriteOptions
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.spark.own_directory import OwnDirectory, leases_of
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.stage import Stage, Target
 
@@ -173,7 +173,7 @@ class Rewrite:
             extra=extra,
         )
         return PreparedChange(
-            contents=parts.contents(self.snapshot, description),
+            contents=replace(parts.contents(self.snapshot, description), leases=leases_of(*directories)),
             base_version=self.snapshot.version,
             reads=self.reads,
             told=lambda result: self._told(result, metrics),

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
+from lakelog.spark.steady import has_clock
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _HARMLESS = (
 """Expressions that fail for no value."""
 
 _TIMES = ("timestamp",)
+_DAYS = ("date",)
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -45,9 +47,23 @@ class _Key:
     """A column of the table that a merge's condition wants to be equal to something of the source."""
 
     column: str
-    source: str
-    """As SQL over the source."""
+    source: Any
+    """The expression of the source as Spark has analysed it. Its text would not do: parsed again, a name may be another
+    function's, an hour that a clock repeats the other one, and an escape in a string none."""
     type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A merge's condition, taken apart."""
+
+    found: list[Predicate]
+    """What it asks of the table's rows alone."""
+    keys: list[_Key]
+    """What it compares with the source."""
+    source: Any
+    """Spark's plan of the source, to which the keys belong."""
+    is_harmless: bool
 
 
 def merge_scope(
@@ -58,39 +74,44 @@ def merge_scope(
     condition: "Column",
     partitions: tuple[str, ...],
 ) -> Scope:
-    found, keys, is_harmless = _parts(spark, schema, alias, source, condition)
+    parts = _parts(spark, schema, alias, source, condition)
+    if parts is None:
+        return Scope(predicate=Everything(), rows=source.count(), is_harmless=False)
     try:
-        ranges, rows = _ranges(spark, schema, source, keys, partitions)
+        ranges, rows = _ranges(spark, schema, parts, partitions)
     except (PySparkException, ValueError, OverflowError) as error:
         # Keys of rows that the rest of the condition rules out need not be values. Nobody has to know their range.
         log.debug("the keys of a merge's source tell no range: %s", error)
         ranges, rows = [], source.count()
-    return Scope(predicate=conjunction([*found, *ranges]), rows=rows, is_harmless=is_harmless)
+    return Scope(predicate=conjunction([*parts.found, *ranges]), rows=rows, is_harmless=parts.is_harmless)
 
 
 def _parts(
     spark: "SparkSession", schema: pa.Schema, alias: str | None, source: "DataFrame", condition: "Column"
-) -> tuple[list[Predicate], list[_Key], bool]:
-    """What the condition itself asks of the table's rows, what it compares with the source, and if that cannot fail."""
+) -> _Parts | None:
+    """None where Spark keeps its plans to itself, or has planned something else than a join."""
     if is_connect(spark):
-        return [Everything()], [], False
+        return None
     table = empty_frame(spark, schema)
     joined = (table.alias(alias) if alias else table).join(source, condition, "inner")
     join = joined._jdf.queryExecution().analyzed()
     if join.getClass().getSimpleName() != "Join" or join.condition().isEmpty():
-        return [Everything()], [], False
+        return None
     ours, theirs = join.left().outputSet(), join.right().outputSet()
+    jvm: Any = spark._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
     found: list[Predicate] = []
     keys: list[_Key] = []
     for part in _conjuncts(join.condition().get()):
-        references = part.references()
-        if references.subsetOf(ours):
-            jvm: Any = spark._jvm
-            plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(part, join.left())
-            found.append(filter_predicate(spark, schema, plan))
+        # What a subquery gives is another thing the next time.
+        if catalyst.expressions.SubqueryExpression.hasSubquery(part):
+            continue
+        if part.references().subsetOf(ours):
+            found.append(filter_predicate(spark, schema, catalyst.plans.logical.Filter(part, join.left())))
         elif (key := _key(part, ours, theirs, schema)) is not None:
             keys.append(key)
-    return found, keys, _is_harmless(join.condition().get(), theirs)
+    harmless = _is_harmless(join.condition().get(), theirs)
+    return _Parts(found=found, keys=keys, source=join.right(), is_harmless=harmless)
 
 
 def _is_harmless(expression: Any, theirs: Any) -> bool:
@@ -124,9 +145,10 @@ def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
             and one.references().subsetOf(ours)
             and other.references().subsetOf(theirs)
             and other.deterministic()
+            and not has_clock(other)
             and one.name() in schema.names
         ):
-            return _Key(str(one.name()), str(other.sql()), str(one.dataType().simpleString()))
+            return _Key(str(one.name()), other, str(one.dataType().simpleString()))
     return None
 
 
@@ -140,45 +162,71 @@ def _uncast(side: Any) -> Any:
 
 
 def _ranges(
-    spark: "SparkSession", schema: pa.Schema, source: "DataFrame", keys: list[_Key], partitions: tuple[str, ...]
+    spark: "SparkSession", schema: pa.Schema, parts: _Parts, partitions: tuple[str, ...]
 ) -> tuple[list[Predicate], int]:
     """What the source's own values leave of the table, and how many rows it has: one look at it for all."""
-    known = [key for key in keys if _is_ordered(schema.field(key.column).type)]
+    known = [key for key in parts.keys if _is_ordered(schema.field(key.column).type)]
+    source = _keys_of(spark, parts.source, known)
     looked = [F.count(F.lit(1)).alias("rows")]
     for number, key in enumerate(known):
-        value = _number(F.expr(key.source), key.type)
-        looked += [F.min(value).alias(f"low{number}"), F.max(value).alias(f"high{number}")]
+        value = F.col(f"key{number}")
+        ends = (F.min(value), F.max(value))
+        looked += [
+            _told(end, key.type).alias(f"{name}{number}") for end, name in zip(ends, ("low", "high"), strict=True)
+        ]
     answer = source.agg(*looked).collect()[0]
     found: list[Predicate] = []
     for number, key in enumerate(known):
         low, high = answer[f"low{number}"], answer[f"high{number}"]
         column = F.col(quoted(key.column))
         inside = F.lit(False) if low is None else column.between(_value(low, key.type), _value(high, key.type))
-        if key.column in partitions and low != high and (listed := _listed(source, key)) is not None:
+        named = key.column in partitions and key.type not in _TIMES and low != high
+        if named and (listed := _listed(source.select(f"key{number}"), key.type)) is not None:
             inside = column.isin(listed)
         found.append(predicate_of(spark, schema, inside))
     return found, int(answer["rows"])
 
 
-def _listed(source: "DataFrame", key: _Key) -> list[Any] | None:
+def _keys_of(spark: "SparkSession", plan: Any, keys: list[_Key]) -> "DataFrame":
+    """The keys of all rows of the source, by the expressions that Spark has analysed."""
+    # Not there where only Connect is.
+    from pyspark.sql.classic.column import Column
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    jvm: Any = spark._jvm
+    classic = jvm.org.apache.spark.sql.classic
+    source = DataFrame(classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    values = [Column(classic.ExpressionUtils.column(key.source)) for key in keys]
+    return source.select(*[value.alias(f"key{number}") for number, value in enumerate(values)])
+
+
+def _listed(key: "DataFrame", kind: str) -> list[Any] | None:
     """The values of a key, if they are few enough to be named."""
-    if key.type in _TIMES:
+    values = key.distinct().limit(_LISTED + 1).select(_told(F.col(key.columns[0]), kind)).collect()
+    if len(values) > _LISTED:
         return None
-    values = source.select(F.expr(key.source)).distinct().limit(_LISTED + 1).collect()
-    return None if len(values) > _LISTED else [row[0] for row in values if row[0] is not None]
+    known = [row[0] for row in values if row[0] is not None]
+    return [_value(each, kind) for each in known] if kind in _DAYS else known
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    """Whether a value survives the way through Python, and back into a literal."""
+    """Whether a value survives the way through Python, and back into a literal, as it is told."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)) or (
         pa.types.is_timestamp(kind) and kind.tz is not None
     )
 
 
-def _number(value: "Column", kind: str) -> "Column":
-    """An instant as a number: Python's would be in the zone of the process."""
+def _told(value: "Column", kind: str) -> "Column":
+    """An instant as a number, since Python's would be in the zone of the process, and a day as a text.
+
+    Python has fewer days than Spark, and what it has becomes a day of Java's older calendar, which lacks ten of 1582.
+    """
+    if kind in _DAYS:
+        return value.cast("string")
     return F.unix_micros(value) if kind in _TIMES else value
 
 
-def _value(bound: Any, kind: str) -> "Column":
-    return F.timestamp_micros(F.lit(bound)) if kind in _TIMES else F.lit(bound)
+def _value(told: Any, kind: str) -> "Column":
+    if kind in _DAYS:
+        return F.lit(told).cast("date")
+    return F.timestamp_micros(F.lit(told)) if kind in _TIMES else F.lit(told)

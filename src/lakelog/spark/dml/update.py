@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.change_feed import CHANGE_TYPE, is_kept
+from lakelog.log.change_feed import is_kept
 from lakelog.log.conflicts import Reads
+from lakelog.log.feed_columns import CHANGE_TYPE
 from lakelog.log.snapshot import Snapshot
 from lakelog.spark.dml.assign import Expression, assigned, unqualified
 from lakelog.spark.dml.marked import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
@@ -25,7 +26,7 @@ from lakelog.spark.dml.rewrite import (
 )
 from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
-from lakelog.spark.frames import aliased, session_for
+from lakelog.spark.frames import aliased, exact_days, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
@@ -49,6 +50,19 @@ def prepare_update(
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that changes."""
     session = session_for(spark)
+    with exact_days(session):
+        return _prepared(session, dataset, snapshot, values, condition, options, alias)
+
+
+def _prepared(
+    session: "SparkSession",
+    dataset: Dataset,
+    snapshot: Snapshot,
+    values: Mapping[str, Expression],
+    condition: "str | Column | None",
+    options: WriteOptions,
+    alias: str | None,
+) -> PreparedChange[ChangeResult]:
     refuse_append_only(dataset, snapshot, "update")
     refuse_reserved("update", snapshot.schema.names)
     schema = snapshot.schema

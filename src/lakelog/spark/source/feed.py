@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakelog.log.change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from lakelog.log.deletion_vectors import vectors_of
+from lakelog.log.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from lakelog.log.reading import FileGroup
 from lakelog.log.snapshot import Snapshot, moment
 from lakelog.schema.projection import Part, composed, convert_type, project

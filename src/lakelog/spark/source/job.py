@@ -1,18 +1,12 @@
 """A write from beginning to end: planned before its first file, carried out by tasks, committed once."""
 
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
-from lakelog.errors import (
-    CommitOutcomeUnknown,
-    DatasetNotFoundError,
-    LakelogError,
-)
+from lakelog.errors import DatasetNotFoundError, LakelogError
 from lakelog.lake import Lake
 from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.places import write_directory
@@ -33,10 +27,11 @@ from lakelog.spark.commits import (
     prepare_change,
 )
 from lakelog.spark.options import WriteOptions
+from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.source.options import Place, SinkOptions
 from lakelog.spark.source.pin import pinned_dataset
 from lakelog.spark.source.replace_where import Replaced, replaced
-from lakelog.upkeep.writes import Lease, end_write, register_write, renew_write
+from lakelog.upkeep.writes import register_write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -60,48 +55,40 @@ class Job:
     replaced: Replaced | None = None
     """What goes by replaceWhere."""
     skipped: bool = False
-    """Whether the same batch was committed before."""
-    lease: Lease | None = None
-    """None if it is skipped."""
+    """Whether the same batch was committed before. Then its directory is not registered."""
 
     def commit(self, written: Harvest) -> None:
         """Makes the files part of the table. If that is known to have failed, they go."""
-        with self.place.connect(create=True) as lake:
-            try:
-                if self.lease is not None:
-                    renew_write(lake.committer, self.lease)
-                self._commit(lake, written)
-            except CommitOutcomeUnknown:
-                raise
-            except LakelogError:
-                # Our own word that nothing was committed.
-                self._delete()
-                end_write(lake.committer, self.directory)
-                raise
-            end_write(lake.committer, self.directory)
+        with self.place.connect(create=True) as lake, self._own(lake) as own:
+            self._commit(lake, written, own)
+
+    def is_done(self, lake: Lake) -> bool:
+        """Whether an application's batch was committed before."""
+        try:
+            known = self.table_id
+            dataset = lake.dataset(self.place.table) if known is None else pinned_dataset(lake, self.place, known)
+        except DatasetNotFoundError:
+            return False
+        return is_done(dataset, self.options.txn)
 
     def discard(self) -> None:
-        """Deletes what the write has written. Only for who knows that it is not committed."""
-        self._delete()
-        self.end()
+        """Deletes what the write has written, unless it is committed. Never raises."""
+        if not self.skipped:
+            with suppress(LakelogError), self.place.connect(create=False) as lake:
+                self._own(lake).discard()
 
-    def end(self) -> None:
-        """Says that nothing more will be written. Never raises."""
-        with suppress(LakelogError), self.place.connect(create=False) as lake:
-            end_write(lake.committer, self.directory)
+    def _own(self, lake: Lake) -> OwnDirectory:
+        return OwnDirectory(lake.committer, self.location, None if self.skipped else self.directory)
 
-    def _delete(self) -> None:
-        shutil.rmtree(Path(self.location) / self.directory, ignore_errors=True)
-
-    def _commit(self, lake: Lake, written: Harvest) -> None:
+    def _commit(self, lake: Lake, written: Harvest, own: OwnDirectory) -> None:
         if self.defined is not None:
-            commit_new(lake, self.place.table, self.defined, self.location, written, self.options)
+            commit_new(lake, self.place.table, self.defined, self.location, written, self.options, own)
             return
         dataset = pinned_dataset(lake, self.place, self.table_id)
         change = Change(snapshot=dataset.snapshot(self.plan.base_version), plan=self.plan)
         if self.replaced is not None:
             change = replace(change, predicate=self.replaced.condition.rows, replaced=self.replaced.files)
-        prepare_change(dataset, change, written, self.options).commit(lake, self.options.retries)
+        prepare_change(dataset, change, written, self.options, own).commit(lake, self.options.retries)
 
 
 def plan_job(options: SinkOptions, schema: "StructType") -> Job:
@@ -116,7 +103,7 @@ def plan_job(options: SinkOptions, schema: "StructType") -> Job:
         if "://" in job.location:
             raise LakelogError(f"rows can be written to local files only so far, not to {job.location}")
         if not job.skipped:
-            job = replace(job, lease=register_write(lake.committer, job.location, job.directory))
+            register_write(lake.committer, job.location, job.directory)
     return job
 
 
@@ -166,5 +153,5 @@ def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructT
         directory=write_directory(),
         table_id=dataset.id,
         replaced=None if write.replace_where is None else replaced(snapshot, write.replace_where),
-        skipped=is_done(lake, options.place.table, write.txn),
+        skipped=is_done(dataset, write.txn),
     )

@@ -12,8 +12,9 @@ from typing import TypeVar
 import lakelog
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
+from lakelog.log.durability import DURABILITIES
 from lakelog.log.snapshot import milliseconds_of
-from lakelog.spark.options import STREAM_RETRIES, WriteOptions
+from lakelog.spark.options import RETRIES, WriteOptions
 
 
 class Door(Enum):
@@ -41,7 +42,7 @@ _KNOWN: dict[str, frozenset[Door]] = {
         frozenset({Door.READ_STREAM}),
     ),
     **dict.fromkeys(
-        ("mergeSchema", "partitionColumns", "userMetadata", "maxRecordsPerFile", "compression"),
+        ("mergeSchema", "partitionColumns", "userMetadata", "maxRecordsPerFile", "compression", "durability"),
         _WRITES,
     ),
     **dict.fromkeys(
@@ -77,10 +78,18 @@ class Place:
     root: str | None
     catalog_schema: str
     table: str
+    durability: str = "full"
 
     def connect(self, *, create: bool) -> Lake:
         """Opens the catalog in this process."""
-        return lakelog.connect(self.catalog, self.root, create=create, pool_size=2, schema=self.catalog_schema)
+        return lakelog.connect(
+            self.catalog,
+            self.root,
+            create=create,
+            pool_size=2,
+            schema=self.catalog_schema,
+            durability=self.durability,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +172,7 @@ def write_options(options: Mapping[str, str], overwrite: bool, door: Door) -> Si
         partition_overwrite_mode=(given.text("partitionOverwriteMode") or "static").lower(),
         replace_where=given.text("replaceWhere"),
         overwrite_schema=given.flag("overwriteSchema"),
-        retries=STREAM_RETRIES,
+        retries=RETRIES,
         txn_app_id=given.text("txnAppId"),
         txn_version=given.number("txnVersion", 0),
         user_metadata=given.text("userMetadata"),
@@ -218,6 +227,9 @@ class _Given:
         root = self.text("root")
         if root is not None and "://" not in root and not Path(root).is_absolute():
             self.wrong("root", f"is relative, and {_ELSEWHERE}: write an absolute path")
+        durability = self.text("durability") or "full"
+        if durability not in DURABILITIES:
+            self.wrong("durability", f"expected one of {', '.join(DURABILITIES)}, got {durability!r}")
         if table is None:
             self.wrong("path", 'is needed: the table\'s name, as in load("events")')
         return Place(
@@ -225,6 +237,7 @@ class _Given:
             root=root,
             catalog_schema=self.text("catalogSchema") or "lakelog",
             table=table or "",
+            durability=durability,
         )
 
     def text(self, name: str) -> str | None:

@@ -9,7 +9,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from lakelog.parquet.footers import Harvest
 from lakelog.spark.checkpoint import query_id
-from lakelog.spark.commits import is_done
 from lakelog.spark.source.files import together, write_rows
 from lakelog.spark.source.job import Job, plan_job
 from lakelog.spark.source.options import Door, write_options
@@ -40,14 +39,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         tasks = [message for message in messages if isinstance(message, WrittenInBatch)]
         job = self._with_progress(tasks[0].job if tasks else self._job, batchId)
         with job.place.connect(create=True) as lake:
-            done = is_done(lake, job.place.table, job.options.txn)
+            done = job.is_done(lake)
         if done:
             job.discard()
         else:
             job.commit(together(job, [task.harvest for task in tasks]))
         if job.directory != self._job.directory:
             # What this writer planned for itself is written by nobody.
-            self._job.end()
+            self._job.discard()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         # As for a batch write: where no message is missing, there may have been a commit.

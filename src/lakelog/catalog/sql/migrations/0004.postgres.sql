@@ -1,0 +1,10 @@
+-- From format 3 to 4: names that are found without regard to case. Lakelog fills name_key after this. A process of
+-- format 3 that is still there cannot make a table any more.
+
+ALTER TABLE dl_tables ADD COLUMN name_key text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE dl_tables ALTER COLUMN name_key DROP DEFAULT;
+UPDATE dl_tables SET name_key = E'\x01' || table_id;
+ALTER TABLE dl_tables ADD COLUMN has_twin boolean NOT NULL DEFAULT false;
+DROP INDEX dl_tables_live_name;
+CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END))
+WHERE dropped_at IS NULL;

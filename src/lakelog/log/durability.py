@@ -1,0 +1,158 @@
+"""Data files reach the disk before the commit that names them: what is acknowledged is there after a power loss."""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakelog.actions import DeletionVector
+from lakelog.errors import LakelogError
+from lakelog.log.deletion_vectors import FileVector
+from lakelog.log.places import is_absolute, root_uri
+from lakelog.threads import map_in_threads
+
+if TYPE_CHECKING:
+    from lakelog.catalog.base import Catalog
+    from lakelog.log.draft import Draft
+
+DURABILITIES = ("full", "relaxed")
+"""What ``connect`` takes. With the latter, the system writes files to the disk when it likes to."""
+
+_WORKERS = 16
+
+_UNSURE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM})
+"""What is not there, as the log does not ask, or is not ours to open: nobody here has written it."""
+
+_UNKNOWN = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS})
+"""From file systems that have no such call, for directories mostly."""
+
+
+class DataSync:
+    """Syncs the files that commits add below their tables' locations on local disks, and the directories they are in.
+
+    Object stores acknowledge an object only when it is durable.
+    """
+
+    def __init__(self, catalog: "Catalog", durability: str = "full") -> None:
+        self._catalog = catalog
+        self._full = durability == "full"
+        self.locations: dict[int, str] = {}
+        """Where tables lie, which never changes."""
+        self._anchored: set[str] = set()
+        """Locations whose own entries, and those of the directories above, are on disk."""
+
+    def before_commit(self, drafts: Sequence["Draft"]) -> None:
+        """Raises ``LakelogError`` if a file cannot be made durable. For when no lock is held, if that can be."""
+        for draft in drafts:
+            if self._full and _may_have_files(draft):
+                self._sync(draft, self._location(draft.table_id))
+
+    def before_creation(self, draft: "Draft", location: str | None) -> None:
+        """The same for a table that begins with files."""
+        if self._full and _may_have_files(draft):
+            self._sync(draft, location)
+
+    def _location(self, table_id: int) -> str | None:
+        if table_id not in self.locations:
+            with self._catalog.session() as session:
+                rows = session.fetch(self._catalog.queries["table_by_id"], {"table_id": table_id})
+            if not rows:
+                return None
+            self.locations[table_id] = rows[0][2]
+        return self.locations[table_id]
+
+    def _sync(self, draft: "Draft", location: str | None) -> None:
+        if location is None or "://" in location:
+            return
+        names: dict[str, list[str]] = {}
+        for path in _new_paths(draft, location):
+            directory, _, name = f"{location}/{unquote(path)}".rpartition("/")
+            names.setdefault(directory, []).append(name)
+        there = {directory: found for directory, found in names.items() if _is_directory(directory)}
+        if not there:
+            return
+        anchors = [] if location in self._anchored else map(str, Path(location).parents)
+        directories = {above for directory in there for above in _up_to(directory, location)}.union(anchors)
+        files = [f"{directory}/{name}" for directory, found in there.items() for name in found]
+        _sync_all([*files, *directories])
+        self._anchored.add(location)
+
+
+def _may_have_files(draft: "Draft") -> bool:
+    return bool(draft.adds.count or draft.change_paths)
+
+
+def _new_paths(draft: "Draft", location: str) -> Iterator[str]:
+    """Files below the table's location that no version had before, as the log names them."""
+    yield from draft.change_paths
+    if draft.inherited.version is not None and draft.inherited.table_id is None:
+        return
+    known = set(draft.removes.paths)
+    paths = draft.adds.paths
+    for path in paths if isinstance(paths, list) else paths.to_pylist():
+        if path not in known and not is_absolute(path):
+            yield path
+    yield from {path for vector in draft.adds.stored_vectors if (path := _vector_path(vector, root_uri(location)))}
+
+
+def _vector_path(vector: DeletionVector, root: str) -> str | None:
+    """Where a deletion vector lies below the table's location; None if it lies elsewhere, or cannot be read."""
+    try:
+        place = FileVector(file="", rows=None, root=root, vector=vector).place
+    except ValueError:
+        return None
+    return place[len(root) + 1 :] if place is not None and place.startswith(f"{root}/") else None
+
+
+def _up_to(directory: str, location: str) -> Iterator[str]:
+    """A directory and those above it, as far as the location."""
+    while len(directory) > len(location):
+        yield directory
+        directory = directory.rpartition("/")[0]
+    yield location
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return os.path.isdir(path)  # noqa: PTH112
+    except ValueError:
+        return False
+
+
+def _sync_all(paths: Sequence[str]) -> None:
+    """Many at once: a journal's write makes all of them durable that wait for one."""
+    parts = [paths[start::_WORKERS] for start in range(min(_WORKERS, len(paths)))]
+    if len(paths) > 2:
+        for _ in map_in_threads(_sync_each, parts):
+            pass
+    else:
+        _sync_each(paths)
+
+
+def _sync_each(paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            # A pipe that somebody put there would wait for its other end.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in _UNSURE:
+                raise _not_durable(path, error) from error
+            continue
+        except ValueError:
+            continue
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise _not_durable(path, error) from error
+        finally:
+            os.close(descriptor)
+
+
+def _not_durable(path: str, error: OSError) -> LakelogError:
+    return LakelogError(
+        f"{path} cannot be made durable ({error.strerror}): nothing was committed. Look at the disk and its quota, "
+        "and write again"
+    )

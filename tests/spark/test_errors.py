@@ -1,0 +1,120 @@
+"""Errors of Spark's doors: Lakelog's own, and what a Spark user catches."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lakelog import (
+    DatasetExistsError,
+    DatasetNotFoundError,
+    Lake,
+    LakelogError,
+    ValidationError,
+    VersionNotFoundError,
+    read_dataset,
+    write_dataset,
+)
+from lakelog.spark import LakeTable
+
+
+@pytest.fixture
+def table(local: Lake, spark: SparkSession) -> LakeTable:
+    local.create_dataset("t", read_schema(spark), mirror=False)
+    return LakeTable.forName(spark, "t", lake=local)
+
+
+def read_schema(spark: SparkSession) -> Any:
+    return spark.range(0).toArrow().schema
+
+
+def dropped(lake: Lake, table: LakeTable) -> LakeTable:
+    lake.drop_dataset("t")
+    return table
+
+
+FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTable], object]]] = {
+    "forName": (DatasetNotFoundError, lambda spark, lake, _: LakeTable.forName(spark, "none", lake=lake)),
+    "optimize": (DatasetNotFoundError, lambda _, lake, table: dropped(lake, table).optimize().executeCompaction()),
+    "merge": (
+        DatasetNotFoundError,
+        lambda spark, lake, table: (
+            table.merge(spark.range(1).alias("s"), "t.id = s.id").whenNotMatchedInsertAll(),
+            dropped(lake, table),
+        )[0].execute(),
+    ),
+    "forPath": (DatasetNotFoundError, lambda spark, lake, _: LakeTable.forPath(spark, "/none", lake=lake)),
+    "read_dataset": (DatasetNotFoundError, lambda spark, lake, _: read_dataset(lake, "none", spark=spark)),
+    "replace": (
+        DatasetNotFoundError,
+        lambda spark, lake, _: LakeTable.replace(spark, lake=lake).tableName("n").addColumn("a", "int").execute(),
+    ),
+    "create": (
+        DatasetExistsError,
+        lambda spark, lake, _: LakeTable.create(spark, lake=lake).tableName("T").addColumn("a", "int").execute(),
+    ),
+    "write_dataset": (
+        DatasetExistsError,
+        lambda spark, lake, _: write_dataset(lake, "t", spark.range(1), mode="error"),
+    ),
+    "version": (VersionNotFoundError, lambda spark, lake, _: read_dataset(lake, "t", version=9, spark=spark)),
+    "restore": (VersionNotFoundError, lambda spark, lake, table: table.restoreToVersion(9)),
+}
+
+
+@pytest.mark.parametrize("door", FOUND)
+def test_a_spark_user_catches_what_spark_raises(local: Lake, spark: SparkSession, table: LakeTable, door: str) -> None:
+    kind, call = FOUND[door]
+    with pytest.raises(AnalysisException) as caught:
+        call(spark, local, table)
+    error = caught.value
+    assert isinstance(error, kind)
+    assert isinstance(error, DatasetNotFoundError) is (kind is DatasetNotFoundError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.getMessage()) == (type(error), str(error), error.getMessage())
+    assert str(error)
+
+
+WRONG: dict[str, Callable[[Any, Any, Any], object]] = {
+    "clone": lambda spark, lake, table: table.clone(10),
+    "cloneAtVersion, swapped": lambda spark, lake, table: table.cloneAtVersion("copy", 0),
+    "cloneAtTimestamp, swapped": lambda spark, lake, table: table.cloneAtTimestamp(None, 3),
+    "clone, a text for a switch": lambda spark, lake, table: table.clone("copy", "yes"),
+    "clone, a text for properties": lambda spark, lake, table: table.clone("copy", True, False, "a=b"),
+    "addColumn": lambda spark, lake, table: LakeTable.create(spark, lake=lake).addColumn("a", 1),
+    "addColumn, swapped": lambda spark, lake, table: LakeTable.create(spark, lake=lake).addColumn(1, "a"),
+    "addColumns": lambda spark, lake, table: LakeTable.create(spark, lake=lake).addColumns(1),
+    "partitionedBy": lambda spark, lake, table: LakeTable.create(spark, lake=lake).partitionedBy(1),
+    "addFeatureSupport": lambda spark, lake, table: table.addFeatureSupport([]),
+    "upgradeTableProtocol": lambda spark, lake, table: table.upgradeTableProtocol("3", None),
+    "restoreToVersion": lambda spark, lake, table: table.restoreToVersion("a"),
+    "restoreToTimestamp": lambda spark, lake, table: table.restoreToTimestamp([]),
+    "history": lambda spark, lake, table: table.history("all"),
+    "vacuum": lambda spark, lake, table: table.vacuum("1"),
+    "alias": lambda spark, lake, table: table.alias(1),
+    "generate": lambda spark, lake, table: table.generate(1),
+    "delete": lambda spark, lake, table: table.delete(1),
+    "update": lambda spark, lake, table: table.update({"id": "1"}, "id = 1"),
+    "merge, swapped": lambda spark, lake, table: table.merge("id = id", spark.range(1)),
+    "forName": lambda spark, lake, table: LakeTable.forName(spark, 10, lake=lake),
+    "forName, swapped": lambda spark, lake, table: LakeTable.forName("t", spark, lake=lake),
+    "forPath": lambda spark, lake, table: LakeTable.forPath(spark, None, lake=lake),
+    "isDeltaTable, swapped": lambda spark, lake, table: LakeTable.isDeltaTable("t", spark, lake=lake),
+    "convertToDelta": lambda spark, lake, table: LakeTable.convertToDelta(spark, None, lake=lake),
+    "create": lambda spark, lake, table: LakeTable.create("t", lake=lake),
+    "a lake that is none": lambda spark, lake, table: LakeTable.forName(spark, "t", lake="sqlite:///x"),
+    "read_dataset, swapped": lambda spark, lake, table: read_dataset("t", lake, spark=spark),
+    "write_dataset, swapped": lambda spark, lake, table: write_dataset(lake, spark.range(1), "t"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_an_argument_of_a_wrong_type_gets_our_error(
+    local: Lake, spark: SparkSession, table: LakeTable, call: str
+) -> None:
+    with pytest.raises(ValidationError):
+        WRONG[call](spark, local, table)
+    assert local.versions() == {"t": 0}

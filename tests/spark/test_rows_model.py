@@ -1,0 +1,162 @@
+"""All verbs that remove or keep rows, in random order, against a plain list of rows.
+
+Values lie at the edges of every type, files at paths as Spark writes them, schemas change and come back, other
+applications commit and clean up in between, and at the end the log is replayed into another catalog.
+``LAKELOG_MODEL_SEED`` runs another history than the usual one.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakelog import Lake, write_dataset
+from tests.contract.upkeep_tables import move_clock
+from tests.fixtures.lakes import BACKENDS, Place
+from tests.invariants import check_invariants
+from tests.model.rows import Column, State, Table
+from tests.model.values import INT, KINDS, Kind
+from tests.spark.changes import KEYS, PARTITION, Changes, add, columns_of, drop, rename, widen
+from tests.spark.changing import BY_VECTORS
+from tests.spark.history import History
+
+SEED = int(os.environ.get("LAKELOG_MODEL_SEED", "0"))
+CLONE = "copy"
+PARTITIONING = [kind for kind in KINDS if kind.partitions]
+
+
+def kinds_of(backend: str) -> list[tuple[Kind, list[Kind]]]:
+    """The partition column's type and the other columns', for two tables. Other seeds have others."""
+    first = BACKENDS.index(backend) * 2 + SEED * 6
+    chosen = [PARTITIONING[(first + number) % len(PARTITIONING)] for number in range(2)]
+    others = list(KINDS)
+    Random(f"kinds {SEED} {backend}").shuffle(others)
+    return [(kind, others[half * 7 : half * 7 + 7]) for half, kind in enumerate(chosen)]
+
+
+@pytest.fixture
+def history(spark: SparkSession, lake: Lake, other_lake: Lake, place: Place) -> History:
+    random = Random(f"{SEED} {place.backend}")
+    history = History(spark, lake, other_lake, random, Changes(spark, random))
+    for number, (partition, values) in enumerate(kinds_of(place.backend)):
+        name, state = f"rows{number}", State(columns_of(partition, values), by=PARTITION)
+        properties = BY_VECTORS if number else {}
+        rows = every_edge(history, state)
+        write_dataset(lake, name, history.changes.frame(state, rows), partition_by=[PARTITION], properties=properties)
+        history.tables[name] = Table()
+        history.stands(name, state.with_rows(rows))
+    return history
+
+
+def every_edge(history: History, state: State) -> list[Any]:
+    """Rows that have every value which a partition can have, and no other twice in a file."""
+    partition = state.column(PARTITION)
+    edges = [None, *(edge for edge in partition.kind.edges if partition.kind.names_a_directory(edge))]
+    rows = history.changes.rows(state, len(edges))
+    return [tuple((state.named(row) | {PARTITION: edge}).values()) for row, edge in zip(rows, edges, strict=True)]
+
+
+def test_rows_are_what_a_list_of_them_says(history: History, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        for step in deck(history, monkeypatch):
+            step()
+        check_invariants(history.lake)
+        with place.beside(1).connect() as other:
+            replayed(history, other)
+    except BaseException as error:
+        error.add_note("\n".join(history.told))
+        raise
+
+
+def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Every verb, in random order, each on one of the tables."""
+    changes = history.changes
+
+    def changed(verb: Callable[..., Any], *given: Any) -> Callable[[str], None]:
+        return lambda name: history.do(name, verb(history.now(name), *given))
+
+    def cleaned(lake: Lake, name: str) -> None:
+        with monkeypatch.context() as patched:
+            move_clock(patched, timedelta(days=400))
+            lake.dataset(name).vacuum(0, force=True)
+
+    verbs = [
+        changed(changes.append),
+        changed(changes.overwrite),
+        *[changed(changes.replace_partitions)] * 4,
+        *[changed(changes.replace_where)] * 2,
+        *[changed(changes.delete)] * 2,
+        changed(changes.update),
+        *[changed(changes.merge)] * 2,
+        *[changed(changes.merge, key) for key in KEYS],
+        *[history.meet] * 4,
+        history.optimize,
+        history.zorder,
+        history.expire,
+        history.vacuum,
+        *[history.restore] * 2,
+        lambda name: there_and_back(history, name),
+        lambda name: copied_over(history, name),
+        lambda name: swapped(history, name),
+        lambda name: history.vacuumed_while_written(name, cleaned),
+    ]
+    history.random.shuffle(verbs)
+    first = history.random.randrange(len(history.tables))
+    names = list(history.tables)
+    return [partial(verb, names[(first + number) % len(names)]) for number, verb in enumerate(verbs)]
+
+
+def there_and_back(history: History, name: str) -> None:
+    """A column goes, others change, and a restore brings it back; its name may be another column's meanwhile."""
+    before = max(history.tables[name].versions)
+    evolve(history, name)
+    history.restore(name, before)
+
+
+def copied_over(history: History, name: str) -> None:
+    """A clone changes its columns and is replaced by its source."""
+    history.clone(name, CLONE)
+    evolve(history, CLONE)
+    history.clone(name, CLONE)
+
+
+def swapped(history: History, name: str) -> None:
+    """Another table has the name for a while, in another spelling, and is dropped; then the table itself is, and comes
+    back."""
+    lake, state = history.lake, history.now(name)
+    lake.rename_dataset(name, "Aside")
+    write_dataset(lake, name.upper(), history.changes.frame(state, history.changes.rows(state, 1)))
+    history.compare("aside", at=name)
+    lake.drop_dataset(name)
+    lake.rename_dataset("ASIDE", name)
+    history.compare(name)
+    lake.drop_dataset(name)
+    lake.undrop_dataset(name)
+    history.compare(name)
+
+
+def evolve(history: History, name: str) -> None:
+    """Of ``w`` and ``u``, one goes, the other is widened, and the first's name is another column's."""
+    state = history.now(name)
+    if {"w", "u"} <= set(state.names):
+        history.do(name, drop("w"))
+    for narrow in [column.name for column in history.now(name).columns if column.kind is INT]:
+        history.do(name, widen(narrow))
+    gone = "w" if "u" in history.now(name).names else "u"
+    history.do(name, history.random.choice([add(Column(gone, INT)), rename({"w": "u", "u": "w"}[gone], gone)]))
+
+
+def replayed(history: History, other: Lake) -> None:
+    """What another catalog reads that knows nothing but ``_delta_log``. A clone's names files of its source."""
+    for name, table in history.tables.items():
+        if name == CLONE:
+            continue
+        location = history.lake.dataset(name).location
+        other.import_delta(location, name)
+        for version in table.versions:
+            history.compare(name, version, other)
