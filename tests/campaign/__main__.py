@@ -1,0 +1,166 @@
+"""A campaign of faults, hostile inputs and losses of power, as ``./dev faults`` runs it."""
+
+import argparse
+import logging
+import multiprocessing.forkserver
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+# The processes that the campaign kills are forked from one that has imported what they need.
+import tests.faults.children
+from tests.campaign.arena import Settings
+from tests.campaign.inputs.kinds import INPUTS, try_inputs
+from tests.campaign.pgbouncer import find_pgbouncer
+from tests.campaign.power import try_power
+from tests.campaign.report import Report
+from tests.campaign.rounds import Machine, can_mount, postgres_for, run_round
+from tests.campaign.shim import compile_shim
+from tests.campaign.soak import soak
+from tests.fixtures.postgres import Server
+
+BACKENDS = ("sqlite", "duckdb", "postgres")
+_ROOM = 4 << 30
+"""Bytes in memory from which on files lie there."""
+
+assert tests.faults.children
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    logging.disable()
+    report = Report(seed=options.seed, minutes=options.minutes)
+    began = time.monotonic()
+    with _directory() as directory:
+        machine = _machine(directory, Path(options.cache))
+        report.lacks = machine.lacks
+        for each in machine.lacks:
+            print(f"not tried: {each}", flush=True)
+        end = began + options.minutes * 60
+        with postgres_for(directory, options.backend) as postgres:
+            number = 0
+            while time.monotonic() < end or number < len(options.backend):
+                backend = options.backend[number % len(options.backend)]
+                _round(report, machine, backend, options.seed * 100_000 + number, options.seconds, postgres)
+                if number % 3 == 2:
+                    _loss_of_power(report, machine, options, number)
+                    _hostile_inputs(report, directory, options.seed * 100_000 + number, options.inputs)
+                number += 1
+        if options.soak:
+            report.soak = soak(directory / "soak", commits=options.soak, snapshots=options.soak // 5)
+            report.findings += report.soak.pop("findings")
+    report.seconds = time.monotonic() - began
+    if options.output:
+        report.save(Path(options.output))
+    print(report.text())
+    print("nothing was lost, told wrongly or unclear" if report.is_clean else "SOMETHING IS WRONG, see above")
+    return 0 if report.is_clean else 1
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev faults", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for how long; at least one round of each database")
+    parser.add_argument("--seed", type=int, default=1, help="what goes wrong is drawn by it")
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="of all three by default")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each round")
+    parser.add_argument("--inputs", type=int, default=400, help="hostile inputs for each three rounds")
+    parser.add_argument("--losses", type=int, default=60, help="losses of power for each three rounds")
+    parser.add_argument(
+        "--soak", type=int, default=0, help="commits in one process at the end, and a fifth of snapshots"
+    )
+    parser.add_argument("--output", help="a directory for faults.md and faults.json")
+    parser.add_argument("--cache", default="build/campaign", help="for what is compiled and unpacked")
+    found = parser.parse_args(arguments)
+    found.backend = found.backend or list(BACKENDS)
+    return found
+
+
+def _round(report: Report, machine: Machine, backend: str, seed: int, seconds: float, postgres: Server | None) -> None:
+    outcome = run_round(machine, Settings.drawn(backend, seed), seconds, postgres if backend == "postgres" else None)
+    totals = report.totals(backend)
+    totals.rounds += 1
+    totals.acknowledged += outcome.acknowledged
+    totals.failed += outcome.failed
+    totals.unknown += outcome.unknown
+    totals.resolved += outcome.resolved
+    totals.reads += outcome.reads
+    totals.lost += len(outcome.findings)
+    totals.faults.update(outcome.faults)
+    told = f"{backend}, seed {seed}"
+    report.findings += [f"{told}: {each}" for each in outcome.findings]
+    report.unclear += [f"{told}: {each['type']} in {each['doing']}: {each['text']}" for each in outcome.errors]
+    report.late += len(outcome.late)
+    print(
+        f"{told}: {sum(outcome.faults.values())} faults, {outcome.acknowledged} commits acknowledged, "
+        f"{outcome.failed} failed, {outcome.unknown} unknown, {outcome.reads} reads, "
+        f"{len(outcome.findings)} findings, {len(outcome.errors)} unclear errors, {len(outcome.late)} late, "
+        f"{outcome.seconds:.0f} s",
+        flush=True,
+    )
+    for each in (*outcome.findings[:5], *outcome.errors[:3], *outcome.late[:3]):
+        print(f"  {each}", flush=True)
+
+
+def _loss_of_power(report: Report, machine: Machine, options: argparse.Namespace, number: int) -> None:
+    """Of the databases whose files Lakelog's own process writes."""
+    if machine.shim is None:
+        return
+    for backend in (each for each in options.backend if each != "postgres"):
+        seed = options.seed * 100_000 + number
+        directory = machine.directory / f"power-{backend}-{seed}"
+        losses = options.losses if backend == "sqlite" else max(options.losses // 6, 1)
+        found = try_power(directory, machine.shim, backend, seed, commits=40, losses=losses)
+        shutil.rmtree(directory, ignore_errors=True)
+        totals = report.totals(backend)
+        totals.faults["a loss of power"] += found.losses
+        totals.acknowledged += found.acknowledged
+        totals.lost += len(found.findings)
+        report.findings += [f"{backend}: {each}" for each in found.findings]
+        print(f"{backend}, seed {seed}: {found.losses} losses of power, {len(found.findings)} findings", flush=True)
+        for each in found.findings[:5]:
+            print(f"  {each}", flush=True)
+
+
+def _hostile_inputs(report: Report, directory: Path, seed: int, count: int) -> None:
+    found = try_inputs(directory / f"inputs-{seed}", seed, count, INPUTS)
+    report.inputs.update(found.tried)
+    report.unclear += found.unclear
+    report.findings += found.findings
+    print(
+        f"seed {seed}: {sum(found.tried.values())} hostile inputs, {len(found.unclear)} unclear errors, "
+        f"{len(found.findings)} findings",
+        flush=True,
+    )
+    for each in (*found.unclear[:5], *found.findings[:5]):
+        print(f"  {each}", flush=True)
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """In memory, where there is room: nothing here needs a disk, and waiting for one would take the time."""
+    memory = Path("/dev/shm")
+    has_room = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
+    with tempfile.TemporaryDirectory(prefix="lakelog-campaign-", dir=memory if has_room else None) as found:
+        # PostgreSQL and pgbouncer run under another account.
+        Path(found).chmod(0o755)
+        yield Path(found)
+
+
+def _machine(directory: Path, cache: Path) -> Machine:
+    cache.mkdir(parents=True, exist_ok=True)
+    shim = compile_shim(cache.resolve())
+    if shim is not None:
+        os.environ["LD_PRELOAD"] = str(shim)
+        multiprocessing.forkserver.ensure_running()
+        del os.environ["LD_PRELOAD"]
+    found = find_pgbouncer(cache.resolve() / "pgbouncer")
+    return Machine(directory=directory, shim=shim, pgbouncer=found, disks=can_mount(directory))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""Files that cannot be written, synced, made, named or read, or only in part. By the shim."""
+
+import errno
+import random
+
+from tests.campaign.arena import Arena
+from tests.campaign.kinds.kind import ALL, FILES, Kind, pause
+from tests.campaign.shim import Mode, Operations, Rule
+
+_CATALOG, _DATA, _MIRROR = "/catalog/", ".parquet", "/_delta_log"
+_CHANGES = Operations.WRITE | Operations.CREATE | Operations.LINK | Operations.UNLINK | Operations.TRUNCATE
+
+
+def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...], **options: int) -> Kind:
+    def strike(arena: Arena, rng: random.Random) -> int:
+        assert arena.control is not None
+        before = arena.control.hits
+        rule = Rule(
+            operations=operations,
+            path=path,
+            mode=Mode(options.get("mode", Mode.FAIL)),
+            error=options.get("error", errno.EIO),
+            skip=rng.randrange(40) if operations & (Operations.WRITE | Operations.SYNC | Operations.READ) else 0,
+            times=options.get("times", rng.choice((1, 1, 1, 3, 20))),
+        )
+        arena.control.arm(rule)
+        pause(rng, 0.1, 0.4)
+        arena.control.disarm()
+        return arena.control.hits - before
+
+    return Kind(name=name, strike=strike, backends=backends, needs="shim")
+
+
+def _read_only(name: str, path: str, backends: tuple[str, ...]) -> Kind:
+    def strike(arena: Arena, rng: random.Random) -> int:
+        assert arena.control is not None
+        arena.control.arm(Rule(operations=_CHANGES, path=path, error=errno.EROFS, times=1 << 30))
+        pause(rng, 0.1, 0.6)
+        arena.control.disarm()
+        return 1
+
+    return Kind(name=name, strike=strike, backends=backends, needs="shim")
+
+
+def _slow(arena: Arena, rng: random.Random) -> int:
+    assert arena.control is not None
+    before = arena.control.hits
+    arena.control.arm(Rule(operations=Operations.SYNC, path="", mode=Mode.WAIT, pause=rng.randrange(50, 400), times=5))
+    pause(rng, 0.2, 0.5)
+    arena.control.disarm()
+    return arena.control.hits - before
+
+
+def _fail_for_good(arena: Arena, rng: random.Random) -> int:
+    """The mirror of every table fails for the rest of the round, or works again."""
+    assert arena.control is not None
+    if arena.mirror_fails:
+        arena.control.disarm(_FOR_GOOD)
+    else:
+        arena.control.arm(Rule(operations=Operations.WRITE, path=_MIRROR, times=1 << 30), _FOR_GOOD)
+    arena.mirror_fails = not arena.mirror_fails
+    pause(rng, 0.0, 0.1)
+    return int(arena.mirror_fails)
+
+
+_FOR_GOOD = 7
+"""A slot that no other kind takes."""
+
+_WRITE, _SYNC = Operations.WRITE, Operations.SYNC
+
+KINDS = [
+    _hit("EIO from a write to the catalog", _CATALOG, _WRITE, FILES),
+    _hit("ENOSPC from a write to the catalog", _CATALOG, _WRITE, FILES, error=errno.ENOSPC),
+    _hit("a torn write to the catalog", _CATALOG, _WRITE, FILES, mode=Mode.TEAR),
+    _hit("a short write to the catalog", _CATALOG, _WRITE, FILES, mode=Mode.SHORTEN),
+    _hit("EINTR from a write to the catalog", _CATALOG, _WRITE, FILES, error=errno.EINTR, times=1),
+    _hit("EIO from a sync of the catalog", _CATALOG, _SYNC, FILES),
+    _hit("ENOSPC from a sync of the catalog", _CATALOG, _SYNC, FILES, error=errno.ENOSPC),
+    _hit("EIO from a read of the catalog", _CATALOG, Operations.READ, FILES),
+    _hit("EIO from a truncation of the catalog", _CATALOG, Operations.TRUNCATE, FILES),
+    _hit("EACCES from making a file of the catalog", _CATALOG, Operations.CREATE, FILES, error=errno.EACCES),
+    _hit("EIO from a write of data", _DATA, _WRITE, ALL),
+    _hit("ENOSPC from making a file of data", _DATA, Operations.CREATE, ALL, error=errno.ENOSPC),
+    _hit("EIO from a sync of data", "/lake/", _SYNC, ALL),
+    _hit("EIO from a write of the mirror", _MIRROR, _WRITE, ALL),
+    _hit("ENOSPC from a write of the mirror", _MIRROR, _WRITE, ALL, error=errno.ENOSPC),
+    _hit("a torn write of the mirror", _MIRROR, _WRITE, ALL, mode=Mode.TEAR),
+    _hit("a short write of the mirror", _MIRROR, _WRITE, ALL, mode=Mode.SHORTEN),
+    _hit("EIO from a sync of the mirror", _MIRROR, _SYNC, ALL),
+    _hit("EIO from naming a file of the mirror", _MIRROR, Operations.LINK, ALL),
+    _hit("EACCES from making a file of the mirror", _MIRROR, Operations.CREATE, ALL, error=errno.EACCES),
+    _hit("EIO from a read of the mirror", _MIRROR, Operations.READ, ALL),
+    _read_only("a read-only disk under the catalog", _CATALOG, FILES),
+    _read_only("a read-only disk under the data", "/lake/", ALL),
+    _read_only("a read-only disk under the mirror", _MIRROR, ALL),
+    Kind(name="a mirror that fails for thousands of commits", strike=_fail_for_good, needs="shim"),
+    Kind(name="a disk that syncs slowly", strike=_slow, needs="shim"),
+]

@@ -1,0 +1,159 @@
+"""The table of a campaign: what was done to Lakelog, and what became of it."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of one database, or of all."""
+
+    rounds: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    """Findings: acknowledged commits that are gone, answers that are not true, invariants that do not hold."""
+    unknown: int = 0
+    resolved: int = 0
+    failed: int = 0
+    reads: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a campaign has shown, as it goes on."""
+
+    seed: int
+    minutes: float
+    by_backend: dict[str, Totals] = field(default_factory=dict)
+    inputs: Counter[str] = field(default_factory=Counter)
+    """Hostile inputs by kind."""
+    unclear: list[str] = field(default_factory=list)
+    """Errors that are not ours, or that say nothing."""
+    findings: list[str] = field(default_factory=list)
+    late: int = 0
+    lacks: list[str] = field(default_factory=list)
+    soak: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def totals(self, backend: str) -> Totals:
+        return self.by_backend.setdefault(backend, Totals())
+
+    @property
+    def faults(self) -> Counter[str]:
+        return sum((each.faults for each in self.by_backend.values()), Counter())
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.findings or self.unclear or self.late)
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "faults.json").write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        (directory / "faults.md").write_text(self.text())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "minutes": self.minutes,
+            "seconds": round(self.seconds),
+            "databases": {
+                name: {
+                    "rounds": each.rounds,
+                    "faults": sum(each.faults.values()),
+                    "acknowledged": each.acknowledged,
+                    "findings": each.lost,
+                    "unknown": each.unknown,
+                    "resolved": each.resolved,
+                    "failed": each.failed,
+                    "reads": each.reads,
+                }
+                for name, each in self.by_backend.items()
+            },
+            "faults": dict(sorted(self.faults.items())),
+            "inputs": dict(sorted(self.inputs.items())),
+            "findings": self.findings,
+            "unclear": self.unclear,
+            "late": self.late,
+            "soak": self.soak,
+            "lacks": self.lacks,
+        }
+
+    def text(self) -> str:
+        faults = self.faults
+        kinds = sum(count > 0 for count in faults.values())
+        commits = sum(each.acknowledged for each in self.by_backend.values())
+        lines = [
+            "# A fault campaign",
+            "",
+            (
+                f"`./dev faults --minutes {self.minutes:g} --seed {self.seed}`, {self.seconds / 60:.0f} minutes: "
+                f"{sum(faults.values()):,} faults of {kinds} kinds, {commits:,} acknowledged commits, "
+                f"{sum(self.inputs.values()):,} hostile inputs."
+            ),
+            "",
+            *_table(
+                (
+                    "database",
+                    "rounds",
+                    "faults",
+                    "acknowledged",
+                    "lost or told wrongly",
+                    "unknown, later told",
+                    "failed",
+                    "reads checked",
+                ),
+                [
+                    (
+                        name,
+                        each.rounds,
+                        sum(each.faults.values()),
+                        each.acknowledged,
+                        each.lost,
+                        f"{each.unknown + each.resolved:,}, {each.resolved:,}",
+                        each.failed,
+                        each.reads,
+                    )
+                    for name, each in self.by_backend.items()
+                ],
+            ),
+            "",
+            *_table(
+                ("fault", *self.by_backend),
+                [
+                    (name, *(each.faults.get(name, 0) or "" for each in self.by_backend.values()))
+                    for name in sorted(faults, key=str.lower)
+                ],
+            ),
+            "",
+            *_table(("hostile input", "tried"), sorted(self.inputs.items())),
+            "",
+            (
+                f"Errors that are not Lakelog's, or unclear: {len(self.unclear)}. Calls that took longer than twice "
+                f"the timeout and 2 s: {self.late}."
+            ),
+        ]
+        if self.soak:
+            lines += ["", *_table(("soak", ""), [(name, value) for name, value in self.soak.items()])]
+        if self.lacks:
+            lines += ["", "Not tried on this machine:", *(f"- {each}" for each in self.lacks)]
+        if self.findings:
+            lines += ["", "Findings:", *(f"- {each}" for each in self.findings)]
+        if self.unclear:
+            lines += ["", "Unclear errors:", *(f"- {each}" for each in self.unclear)]
+        return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    def line(cells: Sequence[Any]) -> str:
+        return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |"
+
+    return [line(header), "|---|" + "---:|" * (len(header) - 1), *map(line, rows)]
+
+
+def merged(faults: Mapping[str, int], into: Totals) -> None:
+    into.faults.update({name: count for name, count in faults.items() if count})

@@ -1,0 +1,46 @@
+"""A short part of the campaign that `./dev faults` runs for as long as one likes, over each database."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.slow
+def test_a_short_campaign_loses_nothing_and_tells_nothing_wrongly(tmp_path: Path) -> None:
+    arguments = [
+        "--minutes",
+        "0",
+        "--seconds",
+        "6",
+        "--seed",
+        "7",
+        "--inputs",
+        "400",
+        "--losses",
+        "30",
+        "--soak",
+        "2000",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.campaign",
+        *arguments,
+        "--output",
+        str(tmp_path),
+        "--cache",
+        str(tmp_path / "cache"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    found = json.loads((tmp_path / "faults.json").read_text())
+    assert set(found["databases"]) == {"sqlite", "duckdb", "postgres"}
+    assert all(each["acknowledged"] > 20 and each["reads"] > 20 for each in found["databases"].values())
+    assert sum(found["faults"].values()) > 30
+    assert sum(found["inputs"].values()) == 400
+    assert found["findings"] == found["unclear"] == []
