@@ -187,7 +187,7 @@ class TestStart:
         [
             ({0, 1, 3, 7}, set(), "lacks the commits 2, 4 to 6 and has no checkpoint before it"),
             ({3, 5}, {3}, "lacks the commits 4 after the checkpoint of version 3"),
-            ({0, 10**20 - 1}, set(), "lacks the commits 1 to 99999999999999999998 and"),
+            ({0, 2**63 - 2}, set(), "lacks the commits 1 to 9223372036854775805 and"),
         ],
     )
     def test_a_gap_is_named(self, commits: set[int], checkpoints: set[int], message: str, history: bool) -> None:

@@ -1,11 +1,8 @@
 """``_last_checkpoint``: by what a log says of its last checkpoint, readers begin to look. It is only a hint."""
 
-from lakelog.mirror.names import LAST_CHECKPOINT
+from lakelog.mirror.names import LARGEST_VERSION, LAST_CHECKPOINT
 from lakelog.mirror.storage import MAX_HINT_BYTES, LogStore
 from lakelog.strict_json import loads_strict
-
-_LARGEST_VERSION = 10**20 - 2
-"""A name has twenty digits, and the version after it has one, too."""
 
 
 def last_checkpoint(store: LogStore) -> int | None:
@@ -15,4 +12,4 @@ def last_checkpoint(store: LogStore) -> int | None:
     except (OSError, ValueError):
         return None
     version = found.get("version") if isinstance(found, dict) else None
-    return version if type(version) is int and 0 <= version <= _LARGEST_VERSION else None
+    return version if type(version) is int and 0 <= version <= LARGEST_VERSION else None

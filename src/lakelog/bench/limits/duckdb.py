@@ -20,8 +20,10 @@ class DuckdbLimit:
             self._connection.execute(read_sql("schema.duckdb.sql"))
 
     def create_table(self, name: str) -> int:
-        statement = "INSERT INTO dl_tables (name, location, created_at) VALUES (?, ?, 0) RETURNING table_id"
-        return int(self._connection.execute(statement, (name, name)).fetchall()[0][0])
+        statement = (
+            "INSERT INTO dl_tables (name, name_key, location, created_at) VALUES (?, ?, ?, 0) RETURNING table_id"
+        )
+        return int(self._connection.execute(statement, (name, name, name)).fetchall()[0][0])
 
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_HEAD, (table_id,)).fetchall()[0][0])

@@ -27,8 +27,10 @@ class PostgresLimit:
             self._connection.execute(read_sql("schema.postgres.sql"))
 
     def create_table(self, name: str) -> int:
-        statement = "INSERT INTO dl_tables (name, location, created_at) VALUES (%s, %s, 0) RETURNING table_id"
-        return int(self._connection.execute(statement, (name, name)).fetchone()[0])
+        statement = (
+            "INSERT INTO dl_tables (name, name_key, location, created_at) VALUES (%s, %s, %s, 0) RETURNING table_id"
+        )
+        return int(self._connection.execute(statement, (name, name, name)).fetchone()[0])
 
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_READ_HEAD, (table_id,)).fetchone()[0])

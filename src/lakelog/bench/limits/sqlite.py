@@ -29,8 +29,10 @@ class SqliteLimit:
         self._lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
 
     def create_table(self, name: str) -> int:
-        statement = "INSERT INTO dl_tables (name, location, created_at) VALUES (?, ?, 0) RETURNING table_id"
-        return int(self._connection.execute(statement, (name, name)).fetchone()[0])
+        statement = (
+            "INSERT INTO dl_tables (name, name_key, location, created_at) VALUES (?, ?, ?, 0) RETURNING table_id"
+        )
+        return int(self._connection.execute(statement, (name, name, name)).fetchone()[0])
 
     def head(self, table_id: int) -> int:
         return int(self._connection.execute(_HEAD, (table_id,)).fetchone()[0])
