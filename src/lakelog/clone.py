@@ -37,6 +37,7 @@ from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
+from lakelog.log.validation.text import check_name
 from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded
 from lakelog.threads import map_in_threads
 from lakelog.upkeep.writes import register_write, take_back
@@ -60,6 +61,7 @@ def clone(
     shallow: bool = True,
 ) -> Dataset:
     """Raises ``DatasetExistsError`` unless ``replaces`` says that an existing dataset is to become the clone."""
+    check_name(name)
     files = snapshot.files()
     _refuse_converted(source, snapshot, files)
     check_taken_over(properties or {}, snapshot.metadata.configuration)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, takes
 from lakelog.definition import Definition
 from lakelog.detail import DatasetDetail, detail_of
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
@@ -18,7 +19,7 @@ from lakelog.log.restore import RestoreResult, restore
 from lakelog.log.scan import Scan
 from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.log.state import TableMetadata
-from lakelog.strict_json import is_text
+from lakelog.strict_json import describe, is_text
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
@@ -95,7 +96,7 @@ class Dataset(Definition):
     def txn_version(self, app_id: str) -> int | None:
         """The last version that an application recorded with its writes, or None."""
         if not is_text(app_id):
-            raise ValidationError("txn version", [Violation("app_id", f"expected a text, got {app_id!r}")])
+            raise ValidationError("txn version", [Violation("app_id", f"expected a text, got {describe(app_id)}")])
         statement = self.committer.catalog.queries["txn_version"]
         with self.committer.catalog.session() as session:
             head = self.committer.head(session, self.id)
@@ -170,6 +171,7 @@ class Dataset(Definition):
             rows = session.fetch(self.committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
 
+    @takes(set_aside=FLAG)
     def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
         """Publishes to ``_delta_log`` what is committed and not there yet, and a checkpoint if one is due.
 
@@ -193,6 +195,7 @@ class Dataset(Definition):
         """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
         return self._lake.mirror.status(self.id)
 
+    @takes(dry_run=FLAG, force=FLAG)
     def vacuum(
         self, retention_hours: float | None = None, *, dry_run: bool = False, force: bool = False
     ) -> "VacuumReport":
@@ -206,6 +209,7 @@ class Dataset(Definition):
 
         return vacuum(self._lake, self, retention_hours, dry_run=dry_run, force=force)
 
+    @takes(dry_run=FLAG)
     def expire_versions(
         self, older_than: datetime | str | int | None = None, keep_last: int | None = None, *, dry_run: bool = False
     ) -> "ExpiryReport":
@@ -224,6 +228,7 @@ class Dataset(Definition):
 
         return version_of(frame, self)
 
+    @takes(partition_by=NAMES, description=TEXT, operation=TEXT)
     def replace(
         self,
         schema: Any,
@@ -342,6 +347,7 @@ class Dataset(Definition):
         asked = Asked(where=where, zorder_by=zorder_by, retries=retries)
         return optimize(self._lake, self, asked, target_file_size, min_file_size, spark)
 
+    @takes(ignore_missing_files=FLAG, retries=INTEGER)
     def restore(
         self,
         version: int | None = None,
@@ -385,6 +391,7 @@ class Dataset(Definition):
         options: dict[str, Any] = {"location": location, "properties": properties}
         return self._lake.clone(self, name, version, timestamp, replace=replace, shallow=shallow, **options)
 
+    @takes(mode=TEXT)
     def generate(self, mode: str = "symlink_format_manifest") -> None:
         """Writes lists of the head's files for engines that read Hive's symlink tables, the only mode.
 
@@ -397,7 +404,7 @@ class Dataset(Definition):
 
     def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):
-            raise ValidationError("version", [Violation("version", f"expected an integer, got {version!r}")])
+            raise ValidationError("version", [Violation("version", f"expected an integer, got {describe(version)}")])
         if version == head.version:
             return
         first, _ = self._first(session)
@@ -432,5 +439,5 @@ def _active_session() -> Any:
 
 def _count(limit: int) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise ValidationError("history", [Violation("limit", f"expected a count, got {limit!r}")])
+        raise ValidationError("history", [Violation("limit", f"expected a count, got {describe(limit)}")])
     return limit

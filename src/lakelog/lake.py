@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakelog.arguments import FLAG, INTEGER, NAMES, PATH, PROPERTIES, TEXT, Kind, takes
 from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
 from lakelog.catalog.install import check_format
 from lakelog.catalog.name_key import match_name, name_key
@@ -36,7 +37,7 @@ from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema.rules import with_rules
-from lakelog.strict_json import is_text
+from lakelog.strict_json import describe, is_text
 from lakelog.telemetry import CommitRecord, observe_pool
 from lakelog.upkeep.neighbours import refuse_table_above
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from lakelog.upkeep.findings import CheckReport
 
 _MOST_CONNECTIONS = 10_000
+_SOURCE = Kind("a dataset or its name", lambda value: isinstance(value, Dataset) or is_text(value))
 
 
 def connect(
@@ -71,18 +73,20 @@ def connect(
     ``durability="relaxed"`` leaves that to the system, so that a power loss may take files of commits that stand.
     """
     if not isinstance(pool_size, int) or isinstance(pool_size, bool) or not 1 <= pool_size <= _MOST_CONNECTIONS:
-        raise ConfigurationError(f"pool_size must be an integer from 1 to {_MOST_CONNECTIONS}, not {pool_size!r}")
+        raise ConfigurationError(
+            f"pool_size must be an integer from 1 to {_MOST_CONNECTIONS}, not {describe(pool_size)}"
+        )
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < 1e6:
-        raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
-    if not schema or len(schema.encode()) > 63 or name_problem(schema):
-        raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {schema!r}")
+        raise ConfigurationError(f"timeout must be a positive number of seconds, not {describe(timeout)}")
+    if not is_text(schema) or not 0 < len(schema.encode()) <= 63 or name_problem(schema):
+        raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {describe(schema)}")
     if durability not in DURABILITIES:
-        raise ConfigurationError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+        raise ConfigurationError(f"durability must be one of {', '.join(DURABILITIES)}, not {describe(durability)}")
     catalog = catalog_for(
         url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
     )
     if mirror not in MODES:
-        raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {mirror!r}")
+        raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {describe(mirror)}")
     with removing_new_directories(url, root):
         directory = root_directory(url, root, create=create)
         catalog.open(create=create, upgrade=upgrade)
@@ -118,6 +122,14 @@ class Lake:
         self.closed = True
         self.committer.catalog.close()
 
+    @takes(
+        partition_by=NAMES,
+        location=PATH,
+        description=TEXT,
+        generated=PROPERTIES,
+        defaults=PROPERTIES,
+        operation=TEXT,
+    )
     def create_dataset(
         self,
         name: str,
@@ -154,6 +166,7 @@ class Lake:
         place = None if location is None else self.free_location(name, location)
         return self.create_from(name, Draft(0, -1, actions, created), place)[0]
 
+    @takes(glob=PATH, location=PATH, description=TEXT)
     def register_parquet(
         self,
         glob: str | os.PathLike[str],
@@ -193,6 +206,7 @@ class Lake:
             progress=progress,
         )
 
+    @takes(source=_SOURCE, location=PATH, replace=FLAG, shallow=FLAG)
     def clone(
         self,
         source: str | Dataset,
@@ -329,6 +343,7 @@ class Lake:
         """The dataset of that name, in any case. Raises ``DatasetNotFoundError``."""
         return Dataset(self, self._head(name))
 
+    @takes(location=PATH)
     def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
         """The dataset whose files lie at a path, None if there is none."""
         places = {absolute(os.fspath(location)), real(os.fspath(location))}
@@ -372,6 +387,7 @@ class Lake:
 
         return LakeTransaction(self, retries=retries, committer=committer, user_metadata=user_metadata, spark=spark)
 
+    @takes(location=PATH, name=TEXT, up_to_version=INTEGER, history=FLAG, dry_run=FLAG)
     def import_delta(
         self,
         location: str | os.PathLike[str],
@@ -431,6 +447,7 @@ class Lake:
             self._alter(head, "undrop_table", lambda found: found.dropped_at is None, chosen)
         return Dataset(self, head._replace(name=chosen, dropped_at=None))
 
+    @takes(repair=FLAG, deep=FLAG)
     def check(self, name: str, repair: bool = False, *, deep: bool = True) -> "CheckReport":
         """Looks whether everything about a dataset is as it must be: its rows in the catalog, its files, its mirror.
 
@@ -455,7 +472,7 @@ class Lake:
         try:
             known = str(uuid.UUID(commit_id))
         except (ValueError, AttributeError, TypeError):
-            raise ValidationError("commit id", [Violation(repr(commit_id), "is not a commit's id")]) from None
+            raise ValidationError("commit id", [Violation(describe(commit_id), "is not a commit's id")]) from None
         return self.committer.status(known)
 
     def _head(self, name: str) -> Head:
@@ -464,7 +481,8 @@ class Lake:
             heads = {head.name: head for head in self._heads_of(session, name)} if is_text(name) else {}
         found = match_name(heads, name)
         if found is None:
-            raise DatasetNotFoundError(f"there is no dataset {name!r} in {catalog!r}")
+            said = repr(name) if isinstance(name, str) else describe(name)
+            raise DatasetNotFoundError(f"there is no dataset {said} in {catalog!r}")
         return heads[found]
 
     def _heads_of(self, session: Session, name: str) -> list[Head]:

@@ -242,7 +242,7 @@ def test_a_default_location_avoids_what_others_took(lake: Lake, inside: str) -> 
 
 def test_a_default_location_inside_of_another_dataset_is_refused(lake: Lake) -> None:
     table(lake, "whole", location=str(lake.root))
-    with pytest.raises(DatasetExistsError, match="lies below .*, which is a table already"):
+    with pytest.raises(DatasetExistsError, match=r"lies below .*, which is a table already"):
         table(lake, "events")
 
 

@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def shared(clock: Clock, listed: Sequence[tuple[int, str, int]], worked: float, waited: float) -> tuple[int, int]:
-    """How many parts of some files were given to threads, and of how many, if each keeps its reader so busy or waiting."""
+    """How many parts of some files were given to threads, and of how many, if each keeps its reader so busy."""
 
     def read(part: Sequence[tuple[int, str, int]]) -> list[int]:
         clock.worked += worked

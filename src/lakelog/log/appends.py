@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakelog.errors import LakelogError, ValidationError, VersionNotFoundError, Violation
 from lakelog.log.reading import TO_READ
 from lakelog.log.snapshot import Changes, milliseconds_of
+from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset
@@ -81,7 +82,7 @@ def first_version(
     try:
         wanted = int(starting_version)
     except ValueError:
-        message = f"expected a version or 'latest', got {starting_version!r}"
+        message = f"expected a version or 'latest', got {describe(starting_version)}"
         raise ValidationError("stream", [Violation("starting_version", message)]) from None
     if not 0 <= wanted <= head + 1:
         raise VersionNotFoundError(f"dataset {dataset.name!r} has no version {wanted}: its versions are 0 to {head}")

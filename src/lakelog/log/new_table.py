@@ -14,6 +14,7 @@ from lakelog.log.validation.features import MIRROR, needed_features, raised_prot
 from lakelog.log.validation.text import check_name
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import is_mapped, name_new_columns, without_past
+from lakelog.strict_json import describe
 
 
 def definition(
@@ -42,7 +43,9 @@ def check_definition(name: str, schema: pa.Schema, mirror: bool | str) -> None:
         message = f"expected a pyarrow.Schema, got {type(schema).__name__}"
         raise ValidationError("schema", [Violation("schema", message)])
     if mirror not in (True, False, "fenced"):
-        raise ValidationError("mirror", [Violation("mirror", f"expected True, False or 'fenced', got {mirror!r}")])
+        raise ValidationError(
+            "mirror", [Violation("mirror", f"expected True, False or 'fenced', got {describe(mirror)}")]
+        )
 
 
 _LASTING = ("delta.columnMapping.", MIRROR)

@@ -17,7 +17,7 @@ from lakelog.log.validation.text import content_problem, label_problem
 from lakelog.schema.alter import Layout
 from lakelog.schema.mapping import MAX_ID, MODE, MODES, is_mapped, with_mapping
 from lakelog.schema.rules import CONSTRAINT, constraint_key
-from lakelog.strict_json import whole_number
+from lakelog.strict_json import describe, whole_number
 
 FEATURE = "delta.feature."
 MIN_READER, MIN_WRITER = "delta.minReaderVersion", "delta.minWriterVersion"
@@ -116,7 +116,7 @@ def check_taken_over(properties: Mapping[str, str], taken: Mapping[str, str]) ->
     _check_mapping(properties)
     problems = []
     for name, value in properties.items():
-        problems += [*_value_problems(name, value), *(Violation(str(name), why) for why in _elsewhere(name))]
+        problems += [*_value_problems(name, value), *(Violation(describe(name), why) for why in _elsewhere(name))]
         if name == MODE and value != taken.get(MODE, "none"):
             message = f"is {taken.get(MODE, 'none')} in the source, by which its files know their columns"
             problems.append(Violation(name, message))
@@ -156,11 +156,13 @@ def set_properties(layout: Layout, properties: Mapping[str, str]) -> Layout:
 def unset_properties(layout: Layout, names: Sequence[str], *, if_exists: bool = False) -> Layout:
     """The table without some properties. With ``if_exists``, those that it has not change nothing."""
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise _refused([Violation("names", f"expected a list of names, got {names!r}")])
+        raise _refused([Violation("names", f"expected a list of names, got {describe(names)}")])
     problems = []
     for name in names:
         if not isinstance(name, str) or (name not in layout.configuration and not if_exists):
-            problems.append(Violation(repr(name), f"is not set; there are {', '.join(layout.configuration) or 'none'}"))
+            problems.append(
+                Violation(describe(name), f"is not set; there are {', '.join(layout.configuration) or 'none'}")
+            )
         elif name in layout.configuration and name in (MODE, MIRROR):
             problems.append(Violation(name, "cannot be taken back"))
         else:
@@ -191,16 +193,16 @@ def drop_constraint(layout: Layout, name: str) -> Layout:
 
 def _check_mapping(properties: object) -> None:
     if not isinstance(properties, Mapping):
-        raise _refused([Violation("properties", f"expected a mapping of texts to texts, got {properties!r}")])
+        raise _refused([Violation("properties", f"expected a mapping of texts to texts, got {describe(properties)}")])
 
 
 def _value_problems(name: object, value: object) -> Iterable[Violation]:
     """What is wrong with a property by itself."""
     if not isinstance(name, str) or not name:
-        yield Violation(repr(name), "expected a text as the property's name")
+        yield Violation(describe(name), "expected a text as the property's name")
         return
     if not isinstance(value, str):
-        yield Violation(name, f"expected a text as its value, got {value!r}")
+        yield Violation(name, f"expected a text as its value, got {describe(value)}")
         return
     if problem := label_problem(name) or content_problem(value):
         yield Violation(name, problem)
@@ -215,22 +217,22 @@ def _value_problems(name: object, value: object) -> Iterable[Violation]:
         advice = f"did you mean {_KNOWN[near[0]]}?" if near else "give properties of your own another prefix"
         yield Violation(name, f"is no property of Delta: {advice}")
     if name in SWITCHES and value.lower() not in ("true", "false"):
-        yield Violation(name, f"expected 'true' or 'false', got {value!r}")
+        yield Violation(name, f"expected 'true' or 'false', got {describe(value)}")
     elif name == MODE and value not in MODES:
-        yield Violation(name, f"expected one of {', '.join(MODES)}, got {value!r}")
+        yield Violation(name, f"expected one of {', '.join(MODES)}, got {describe(value)}")
     elif name == MIRROR and value not in ("true", "false", FENCED):
-        yield Violation(name, f"expected 'true', 'false' or {FENCED!r}, got {value!r}")
+        yield Violation(name, f"expected 'true', 'false' or {FENCED!r}, got {describe(value)}")
     elif name in _SMALLEST and not _is_count(value, _SMALLEST[name]):
-        yield Violation(name, f"expected a whole number from {_SMALLEST[name]} on, got {value!r}")
+        yield Violation(name, f"expected a whole number from {_SMALLEST[name]} on, got {describe(value)}")
     elif name in _INTERVALS and milliseconds_in(value) == LONGEST:
         yield Violation(name, "is longer than any table lives: expected less than 1,000 years")
     elif name in _INTERVALS and milliseconds_in(value) is None:
-        yield Violation(name, f"expected an interval such as 'interval 7 days', got {value!r}")
+        yield Violation(name, f"expected an interval such as 'interval 7 days', got {describe(value)}")
     elif name.startswith(FEATURE):
         if name[len(FEATURE) :] not in FEATURES:
             yield Violation(name, f"is not a feature; known are {', '.join(sorted(FEATURES))}")
         if value not in ("supported", "enabled"):
-            yield Violation(name, f"expected 'supported', got {value!r}")
+            yield Violation(name, f"expected 'supported', got {describe(value)}")
 
 
 def _step_problems(before: Mapping[str, str], name: object, value: object) -> Iterable[Violation]:
@@ -252,7 +254,7 @@ def _is_count(text: str, smallest: int) -> bool:
 
 
 def _elsewhere(name: object, allowed: Sequence[str] = ()) -> list[str]:
-    lowered = str(name).lower()
+    lowered = name.lower() if isinstance(name, str) else ""
     return [why for prefix, why in _ELSEWHERE.items() if lowered.startswith(prefix) and prefix not in allowed]
 
 

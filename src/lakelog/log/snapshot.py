@@ -22,6 +22,7 @@ from lakelog.log.pruning.row_groups import matching
 from lakelog.log.reading import FileGroup, file_groups, lineage
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import from_bytes, leaf_columns
+from lakelog.strict_json import describe
 
 FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 """What ``Snapshot.files`` gives: the version and ordinal that name a file, and everything that the log says of it."""
@@ -305,7 +306,7 @@ def milliseconds_of(timestamp: datetime | str | int) -> int:
     except (ValueError, OverflowError):
         pass
     message = "expected a datetime, an ISO text such as '2026-01-31T12:00:00Z', or milliseconds since 1970"
-    raise ValidationError("timestamp", [Violation(repr(timestamp), message)])
+    raise ValidationError("timestamp", [Violation(describe(timestamp), message)])
 
 
 def _selected(schema: Any, columns: Sequence[str] | None) -> Any:
@@ -314,5 +315,5 @@ def _selected(schema: Any, columns: Sequence[str] | None) -> Any:
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
         message = f"is not one of {', '.join(schema.names)}"
-        raise ValidationError("columns", [Violation(repr(name), message) for name in unknown])
+        raise ValidationError("columns", [Violation(describe(name), message) for name in unknown])
     return pa.schema([schema.field(name) for name in columns])

@@ -29,6 +29,7 @@ from lakelog.schema.mapping import (
 )
 from lakelog.schema.rules import DEFAULT, GENERATED, text_of, users_of, with_text
 from lakelog.schema.unsupported import MAX_DECIMAL_DIGITS
+from lakelog.strict_json import describe
 
 _COMMENT = "comment"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
@@ -163,7 +164,7 @@ def rename_column(layout: Layout, name: str, new_name: str) -> Layout:
     steps = _find_column(layout.schema, name, "renamed")
     path = _path(steps)
     if not isinstance(new_name, str):
-        raise _refused(path, f"expected a text as its new name, found {new_name!r}")
+        raise _refused(path, f"expected a text as its new name, found {describe(new_name)}")
     new_path = (*path[:-1], new_name)
     if new_path == path:
         return layout
@@ -309,7 +310,7 @@ def _check_not_partition(layout: Layout, steps: Sequence[_Step], why: str) -> No
 
 def _with_comment(column: pa.Field, comment: str | None, path: Sequence[str]) -> pa.Field:
     if not isinstance(comment, str | None):
-        raise _refused(path, f"expected text or None as comment, found {comment!r}")
+        raise _refused(path, f"expected text or None as comment, found {describe(comment)}")
     metadata = {key: value for key, value in (column.metadata or {}).items() if key != _COMMENT.encode()}
     try:
         noted = {} if comment is None else field_metadata.from_json_object({_COMMENT: comment})
@@ -413,7 +414,9 @@ def _paths(kind: pa.DataType, parent: tuple[str, ...]) -> Iterator[tuple[str, ..
 
 def _parts(name: str) -> tuple[str, ...]:
     if not isinstance(name, str):
-        raise ValidationError("schema change", [Violation("column", f"expected a column's name, found {name!r}")])
+        raise ValidationError(
+            "schema change", [Violation("column", f"expected a column's name, found {describe(name)}")]
+        )
     try:
         return parse_path(name)
     except ValidationError as error:
@@ -422,8 +425,8 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _check_is_type(name: str, type: Any) -> None:
     if not isinstance(type, pa.DataType):
-        message = f"expected an Arrow type such as pyarrow.int64(), found {type!r}"
-        raise ValidationError("schema change", [Violation(str(name), message)])
+        message = f"expected an Arrow type such as pyarrow.int64(), found {describe(type)}"
+        raise ValidationError("schema change", [Violation(describe(name), message)])
 
 
 def _path(steps: Sequence[_Step]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakelog.errors import ValidationError, Violation
 from lakelog.schema import field_metadata
 from lakelog.schema.mapping import columns
-from lakelog.strict_json import parse_json
+from lakelog.strict_json import describe, parse_json
 
 CONSTRAINT = "delta.constraints."
 DEFAULT = "CURRENT_DEFAULT"
@@ -134,7 +134,7 @@ def with_rules(
 def expression_problem(sql: object) -> str | None:
     """Why something cannot be an expression, as far as that shows without Spark."""
     if not isinstance(sql, str) or not sql.strip():
-        return f"expected an expression in Spark's SQL, got {sql!r}"
+        return f"expected an expression in Spark's SQL, got {describe(sql)}"
     try:
         sql.encode()
     except UnicodeEncodeError:

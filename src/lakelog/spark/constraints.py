@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
@@ -17,6 +16,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.state import TableMetadata
 from lakelog.schema.leaves import join_path
 from lakelog.schema.rules import Check
+from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.predicates import empty_frame, is_connect
 
@@ -129,11 +129,9 @@ def base_columns(metadata: TableMetadata) -> pa.Schema:
 
 def meaning_of(spark: "SparkSession", schema: pa.Schema, sql: str) -> Meaning:
     """What an expression over these columns is. Raises ``ValidationError`` with Spark's message."""
-    try:
+    with refusing("expression", sql):
         frame = empty_frame(spark, schema).select(F.expr(sql))
         kind = frame.schema[0].dataType
-    except AnalysisException as error:
-        raise ValidationError("expression", [Violation(sql, error.getMessage() or str(error))]) from error
     if is_connect(spark):
         return Meaning(type=kind, columns=tuple(schema.names))
     plan = frame._jdf.queryExecution().analyzed()

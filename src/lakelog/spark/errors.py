@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 
+from lakelog.arguments import CONDITION, FLAG, INTEGER, MAPPING, PATH, SESSION, TEXT, Kind, check
 from lakelog.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
@@ -54,40 +55,39 @@ _SUBCLASSES: dict[type[LakelogError], type[_SparkError]] = {
 }
 
 
-def _is_session(value: Any) -> bool:
-    # A session of Spark Connect is of another class, which need not be there.
-    return hasattr(value, "conf") and hasattr(value, "readStream")
-
-
-_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "sparkSession": ("a SparkSession", _is_session),
-    "lake": ("a Lake", lambda value: isinstance(value, Lake)),
-    "path": ("a path", lambda value: isinstance(value, str | os.PathLike)),
-    "condition": ("a text or a Column", lambda value: isinstance(value, str | Column)),
-    "properties": ("a mapping", lambda value: isinstance(value, Mapping)),
-    **{
-        name: ("a text", lambda value: isinstance(value, str))
-        for name in ("tableOrViewName", "identifier", "target", "featureName", "aliasName")
-    },
-    **{name: ("True or False", lambda value: isinstance(value, bool)) for name in ("isShallow", "replace", "nullable")},
-    **{
-        name: ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool))
-        for name in ("readerVersion", "writerVersion")
-    },
+_KINDS: dict[str, Kind] = {
+    "sparkSession": SESSION,
+    "lake": Kind("a Lake", lambda value: isinstance(value, Lake)),
+    "path": PATH,
+    "condition": CONDITION,
+    "properties": MAPPING,
+    **dict.fromkeys(("tableOrViewName", "identifier", "target", "featureName", "aliasName"), TEXT),
+    **dict.fromkeys(("isShallow", "replace", "nullable"), FLAG),
+    **dict.fromkeys(("readerVersion", "writerVersion"), INTEGER),
 }
 """What arguments have to be, by name."""
+
+
+@contextmanager
+def refusing(subject: str, where: str) -> Iterator[None]:
+    """Raises ``ValidationError`` for what Spark refuses in the analysis of something that a caller has given."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        message = error.getMessage() if isinstance(error, PySparkException) else str(error.java_exception)
+        raise ValidationError(subject, [Violation(where, message or str(error))]) from error
 
 
 def spark_door(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Makes errors of a function what a Spark user catches, and refuses arguments of a wrong type."""
     signature = inspect.signature(function)
-    optional = {name for name, each in signature.parameters.items() if each.default is None}
-    checked = signature.parameters.keys() & _EXPECTED.keys()
+    defaults = {name: each.default for name, each in signature.parameters.items()}
+    kinds = {name: _KINDS[name] for name in defaults.keys() & _KINDS.keys()}
 
     @functools.wraps(function)
     def run(*arguments: _P.args, **options: _P.kwargs) -> _R:
-        if checked:
-            _check(signature.bind(*arguments, **options).arguments, checked, optional, function.__name__)
+        if kinds:
+            check(function.__name__, signature.bind(*arguments, **options).arguments, kinds, defaults)
         try:
             return function(*arguments, **options)
         except tuple(_SUBCLASSES) as error:
@@ -109,13 +109,3 @@ def spark_doors(kind: type[_C]) -> type[_C]:
         elif inspect.isfunction(member):
             setattr(kind, name, spark_door(member))
     return kind
-
-
-def _check(given: Mapping[str, Any], names: set[str], optional: set[str], function: str) -> None:
-    problems = [
-        Violation(name, f"expected {_EXPECTED[name][0]}, got {type(value).__name__} {str(value)[:80]!r}")
-        for name, value in given.items()
-        if name in names and not (value is None and name in optional) and not _EXPECTED[name][1](value)
-    ]
-    if problems:
-        raise ValidationError(function, problems)

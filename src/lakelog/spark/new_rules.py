@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
@@ -19,6 +18,7 @@ from lakelog.schema.assignment import assignment_problems
 from lakelog.schema.rules import Check, constraint_name_problem, constraints_in, expression_problem
 from lakelog.schema.spark import from_spark
 from lakelog.spark.constraints import base_columns, broken_check, generated_condition, meaning_of
+from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.predicates import condition_of, is_connect
@@ -84,9 +84,10 @@ def default_problems(spark: "SparkSession", column: pa.Field, sql: str) -> list[
     # Maps have no equality, and need none where nothing is cast.
     same = F.lit(True) if meaning_of(spark, pa.schema([]), sql).type == kind else value.eqNullSafe(stored)
     try:
-        row = spark.range(1).select(same, stored.cast("string")).first()
-    except PySparkException as error:
-        return [Violation(column.name, f"{sql} has no value that the column holds: {error.getMessage() or error}")]
+        with refusing("default", f"{sql} has no value that the column holds"):
+            row = spark.range(1).select(same, stored.cast("string")).first()
+    except ValidationError as error:
+        return [Violation(column.name, str(each)) for each in error.violations]
     if row is None or not row[0]:
         return [Violation(column.name, f"{sql} is not what the column would hold: {row and row[1]}")]
     return []

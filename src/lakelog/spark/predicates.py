@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 
-from lakelog.errors import ValidationError, Violation
+from lakelog.errors import ValidationError
 from lakelog.log.pruning.bounds import next_text
 from lakelog.log.pruning.literals import DAY, Span
 from lakelog.log.pruning.predicate import (
@@ -35,6 +35,7 @@ from lakelog.log.pruning.reader import parse
 from lakelog.schema.leaves import join_path, leaf_columns
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
+from lakelog.spark.errors import refusing
 from lakelog.spark.frames import aliased
 from lakelog.spark.spans import TIMES, Term, is_storable, span_of
 
@@ -136,14 +137,12 @@ def columns_read(
 
 def _analysed(spark: "SparkSession", schema: pa.Schema, where: "str | Column", alias: str | None = None) -> Any:
     """Spark's plan of an empty table with a condition; None where Spark keeps its plans to itself."""
-    try:
+    with refusing("predicate", _shown(where)):
         filtered = aliased(empty_frame(spark, schema), alias).where(where)
         if is_connect(spark):
             filtered.schema  # noqa: B018  # the server's answer is the check
             return None
         return filtered._jdf.queryExecution().analyzed()
-    except AnalysisException as error:
-        raise ValidationError("predicate", [Violation(_shown(where), error.getMessage() or str(error))]) from error
 
 
 def _parsed(schema: pa.Schema, where: "str | Column") -> Predicate:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
@@ -25,7 +24,7 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.deleted_rows import without_deleted
-from lakelog.spark.errors import spark_door
+from lakelog.spark.errors import refusing, spark_door
 from lakelog.spark.expressions import columns as converted
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.frames import exact_days, session_for
@@ -87,11 +86,8 @@ def read_snapshot(
         frame = frame.where(where)
     if selected is None:
         return frame
-    try:
+    with refusing("columns", repr(columns)):
         return frame.select(*selected)
-    except AnalysisException as error:
-        message = error.getMessage() or str(error)
-        raise ValidationError("columns", [Violation(repr(columns), message)]) from error
 
 
 def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":

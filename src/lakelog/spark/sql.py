@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
 
 from lakelog.catalog.name_key import twin_problems
 from lakelog.dataset import Dataset
@@ -20,7 +19,7 @@ from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
-from lakelog.spark.errors import spark_door
+from lakelog.spark.errors import refusing, spark_door
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.manifest import MANIFEST
@@ -48,16 +47,13 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
         raise ValidationError("sql", problems)
     datasets = {name: Dataset(lake, heads[name]) for name in names}
     snapshots = {name: (each, each.snapshot(heads[name].version)) for name, each in datasets.items()}
-    with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home:
-        try:
-            aside = _Aside(session)
-            predicates = _Reads(session, aside, snapshots, Path(home)).of(query)
-            frames = {
-                name: read_pruned(session, *snapshots[name], disjunction(found)) for name, found in predicates.items()
-            }
-            return aside.query(query, frames)
-        except (AnalysisException, ParseException) as error:
-            raise ValidationError("sql", [Violation("query", error.getMessage() or str(error))]) from error
+    with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home, refusing("sql", "query"):
+        aside = _Aside(session)
+        predicates = _Reads(session, aside, snapshots, Path(home)).of(query)
+        frames = {
+            name: read_pruned(session, *snapshots[name], disjunction(found)) for name, found in predicates.items()
+        }
+        return aside.query(query, frames)
 
 
 class _Reads:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown
-from lakelog.errors import DatabaseError, ValidationError, Violation
+from lakelog.errors import DatabaseError
 from lakelog.log.state import Head
 from lakelog.log.times import CLOCKS_APART, time_text
 from lakelog.upkeep.check_bounds import WrongBounds, mend_bounds, wrong_bounds
@@ -29,9 +29,6 @@ _TRIES = 3
 
 def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = True) -> CheckReport:
     """See ``Lake.check``."""
-    for option, value in (("repair", repair), ("deep", deep)):
-        if not isinstance(value, bool):
-            raise ValidationError("check", [Violation(option, f"expected True or False, got {value!r}")])
     table_id = lake.dataset(name).id
     findings = _rows(lake, table_id, repair=repair)
     with lake.committer.catalog.session() as session:

@@ -14,6 +14,7 @@ from lakelog.errors import CommitOutcomeUnknown, DatabaseError, LakelogError, Va
 from lakelog.log.snapshot import milliseconds_of, moment
 from lakelog.log.state import Head
 from lakelog.mirror.status import OFF, PUBLISHED
+from lakelog.strict_json import describe
 from lakelog.upkeep.retention import read_retention, set_retention
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def _checked(older_than: datetime | str | int | None, keep_last: int | None) -> 
     if older_than is None and keep_last is None:
         raise ValidationError("expiry", [Violation("older_than", "say it, or keep_last, or both")])
     if keep_last is not None and (not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1):
-        raise ValidationError("expiry", [Violation("keep_last", f"expected a positive integer, got {keep_last!r}")])
+        raise ValidationError(
+            "expiry", [Violation("keep_last", f"expected a positive integer, got {describe(keep_last)}")]
+        )
     return None if older_than is None else milliseconds_of(older_than)
 
 

@@ -7,6 +7,7 @@ from lakelog.catalog.base import Session, Transaction
 from lakelog.catalog.queries import Queries
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.intervals import milliseconds_in
+from lakelog.strict_json import describe
 
 PROPERTY = "delta.deletedFileRetentionDuration"
 HOUR = 3_600_000
@@ -61,7 +62,9 @@ def chosen_retention(hours: float | None, configuration: Mapping[str, str], *, f
     if hours is None:
         return asked
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours < 1e9:
-        raise ValidationError("vacuum", [Violation("retention_hours", f"expected a number of hours, got {hours!r}")])
+        raise ValidationError(
+            "vacuum", [Violation("retention_hours", f"expected a number of hours, got {describe(hours)}")]
+        )
     chosen = int(hours * HOUR)
     if chosen < asked and not force:
         why = "is the least that is safe" if text is None else f"is what the table asks for by {PROPERTY}"

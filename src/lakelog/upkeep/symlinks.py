@@ -12,6 +12,7 @@ from lakelog.catalog.stored import stored_json
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.log.places import uri_of
 from lakelog.parquet.hive import directory_of
+from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset
@@ -27,7 +28,7 @@ def generate(dataset: "Dataset", mode: str) -> None:
     Each takes the place of the one that was there in one step. They are not kept up to date.
     """
     if not isinstance(mode, str) or mode.lower() != MODE:
-        raise ValidationError("generate", [Violation("mode", f"expected {MODE!r}, got {mode!r}")])
+        raise ValidationError("generate", [Violation("mode", f"expected {MODE!r}, got {describe(mode)}")])
     if "://" in dataset.location:
         raise LakelogError(f"lists of files can be written to local directories only so far, not to {dataset.location}")
     snapshot = dataset.snapshot()

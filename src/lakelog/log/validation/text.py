@@ -3,7 +3,7 @@
 import unicodedata
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.strict_json import text_problem
+from lakelog.strict_json import describe, text_problem
 
 MAX_NAME_CHARACTERS = 255
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -60,4 +60,4 @@ def check_name(name: object) -> None:
     """Raises ``ValidationError`` for a name that no dataset can have."""
     problem = name_problem(name) if isinstance(name, str) else "expected a text"
     if problem:
-        raise ValidationError("dataset name", [Violation(repr(name), problem)])
+        raise ValidationError("dataset name", [Violation(describe(name), problem)])

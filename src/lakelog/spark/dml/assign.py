@@ -5,7 +5,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -15,6 +14,7 @@ from lakelog.schema.leaves import parse_path
 from lakelog.schema.projection import Part, convert_type, is_list
 from lakelog.schema.spark import from_spark
 from lakelog.schema.widening import holds
+from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import quoted, spark_type
 from lakelog.spark.identifiers import parts_of
@@ -210,9 +210,7 @@ def _refuse_twice(paths: Mapping[str, tuple[str, ...]], what: str) -> None:
 
 
 def _types(scope: "DataFrame", values: Mapping[str, Expression], what: str) -> dict[str, pa.DataType]:
-    try:
+    with refusing(what, "set"):
         chosen = scope.select(*[expression(value).alias(f"c{number}") for number, value in enumerate(values.values())])
         schema = chosen.schema
-    except AnalysisException as error:
-        raise ValidationError(what, [Violation("set", error.getMessage() or str(error))]) from error
     return dict(zip(values, from_spark(schema).types, strict=True))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -55,6 +55,7 @@ from lakelog.spark.dml.rewrite import (
 )
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.shown import shown_condition
+from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import exact_days, session_for
 from lakelog.spark.options import WriteOptions
@@ -382,17 +383,15 @@ def _type_in(frame: "DataFrame", value: Expression) -> "DataType | None":
     """The type that an expression has there; None if it needs more than that frame."""
     try:
         return frame.select(expression(value)).schema[0].dataType
-    except AnalysisException:
+    except PySparkException:
         return None
 
 
 def _analysed(scope: "DataFrame", condition: Expression, what: str) -> bool:
     """Whether a condition that Spark understands has the same answer when it is asked again."""
-    try:
+    with refusing(what, str(condition)):
         filtered = scope.where(expression(condition))
         filtered.schema  # noqa: B018  # Spark Connect analyses it only now
-    except AnalysisException as error:
-        raise ValidationError(what, [Violation(str(condition), error.getMessage() or str(error))]) from error
     refuse_changing(scope, condition, what)
     return is_steady(filtered)
 
