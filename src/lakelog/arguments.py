@@ -23,15 +23,11 @@ class Kind:
 
 
 def _is_path(value: object) -> bool:
-    return is_text(os.fspath(value) if isinstance(value, os.PathLike) else value) and bool(str(value))
+    return is_text(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(is_text, value))
-
-
-def _are_pairs(value: object) -> bool:
-    return isinstance(value, Mapping) and all(is_text(text) for pair in value.items() for text in pair)
 
 
 def _is_integer(value: object) -> bool:
@@ -47,7 +43,6 @@ TEXT = Kind("a text that a database can store", is_text)
 OPTIONAL_TEXT = Kind("a text, or None", lambda value: value is None or is_text(value))
 PATH = Kind("a path or a URI", _is_path)
 NAMES = Kind("a list of names", _are_texts)
-PROPERTIES = Kind("a mapping of texts to texts", _are_pairs)
 MAPPING = Kind("a mapping", lambda value: isinstance(value, Mapping))
 FLAG = Kind("True or False", lambda value: isinstance(value, bool))
 INTEGER = Kind("an integer", _is_integer)

@@ -1,5 +1,6 @@
 """A dataset that begins as another one was at a version: with that one's files where they are, or with copies."""
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ def clone(
     snapshot: Snapshot,
     name: str,
     *,
-    location: str | None = None,
+    location: str | os.PathLike[str] | None = None,
     replaces: bool = False,
     properties: Mapping[str, str] | None = None,
     shallow: bool = True,

@@ -1,5 +1,6 @@
 """``Dataset``: one table, at whatever version it is when asked."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -382,7 +383,7 @@ class Dataset(Definition):
         version: int | None = None,
         timestamp: datetime | str | int | None = None,
         *,
-        location: str | None = None,
+        location: str | os.PathLike[str] | None = None,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
         shallow: bool = True,

@@ -129,7 +129,7 @@ class Definition:
         change = partial(unset_properties, names=names, if_exists=if_exists)
         return self._alter("UNSET TBLPROPERTIES", parameters, change)
 
-    @takes(column=TEXT, expression=TEXT)
+    @takes(column=TEXT)
     def set_default(self, column: str, expression: str, *, spark: Any = None) -> CommitResult | None:
         """Gives a column a default: the value that it has in rows which are written without it from now on.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.arguments import FLAG, INTEGER, NAMES, PATH, PROPERTIES, TEXT, Kind, takes
+from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, takes
 from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
 from lakelog.catalog.install import check_format
 from lakelog.catalog.name_key import match_name, name_key
@@ -80,6 +80,8 @@ def connect(
         raise ConfigurationError(f"timeout must be a positive number of seconds, not {describe(timeout)}")
     if not is_text(schema) or not 0 < len(schema.encode()) <= 63 or name_problem(schema):
         raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {describe(schema)}")
+    if root is not None and not PATH.fits(root):
+        raise ConfigurationError(f"root must be a path or a URI, not {describe(root)}")
     if durability not in DURABILITIES:
         raise ConfigurationError(f"durability must be one of {', '.join(DURABILITIES)}, not {describe(durability)}")
     catalog = catalog_for(
@@ -126,8 +128,8 @@ class Lake:
         partition_by=NAMES,
         location=PATH,
         description=TEXT,
-        generated=PROPERTIES,
-        defaults=PROPERTIES,
+        generated=MAPPING,
+        defaults=MAPPING,
         operation=TEXT,
     )
     def create_dataset(
@@ -138,7 +140,7 @@ class Lake:
         properties: Mapping[str, str] | None = None,
         mirror: bool | str = True,
         *,
-        location: str | None = None,
+        location: str | os.PathLike[str] | None = None,
         description: str | None = None,
         generated: Mapping[str, str] | None = None,
         defaults: Mapping[str, str] | None = None,
@@ -214,7 +216,7 @@ class Lake:
         version: int | None = None,
         timestamp: datetime | str | int | None = None,
         *,
-        location: str | None = None,
+        location: str | os.PathLike[str] | None = None,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
         shallow: bool = True,
@@ -240,7 +242,9 @@ class Lake:
             shallow=shallow,
         )
 
-    def create_from(self, name: str, draft: Draft, location: str | None = None) -> tuple[Dataset, CommitResult]:
+    def create_from(
+        self, name: str, draft: Draft, location: str | os.PathLike[str] | None = None
+    ) -> tuple[Dataset, CommitResult]:
         """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
         check_name(name)
         problems = draft.settle(None)
@@ -252,7 +256,7 @@ class Lake:
         if location is not None and is_mirrored(draft.metadata):
             refuse_foreign(absolute(location))
         self._refuse_table_above(location)
-        committer.data.before_creation(draft, location and absolute(location))
+        committer.data.before_creation(draft, None if location is None else absolute(location))
         with (
             CommitRecord(name, draft.description.operation) as record,
             self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations, created_at),
@@ -297,7 +301,7 @@ class Lake:
             finally:
                 transaction.rollback()
 
-    def new_location(self, name: str, location: str | None = None) -> str:
+    def new_location(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
         """A place for the files of a dataset that does not exist yet. Raises ``DatasetExistsError`` if it is taken."""
         catalog = self.committer.catalog
         with catalog.session() as session:
@@ -305,7 +309,7 @@ class Lake:
         self._refuse_table_above(location)
         return self.place_for(name, location, taken)
 
-    def _refuse_table_above(self, location: str | None) -> None:
+    def _refuse_table_above(self, location: str | os.PathLike[str] | None) -> None:
         """Raises ``DatasetExistsError`` for a place below a table; of the root, it looks only once."""
         if location is not None:
             refuse_table_above(absolute(location))
@@ -313,7 +317,7 @@ class Lake:
             refuse_table_above(f"{self.root}/any")
             self._root_is_free = True
 
-    def free_location(self, name: str, location: str | None = None) -> str:
+    def free_location(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
         """The same, for files that are yet to be written: nothing may be there, which a vacuum would take for ours."""
         place = self.new_location(name, location)
         if location is not None and is_filled(place):
@@ -323,7 +327,7 @@ class Lake:
             )
         return place
 
-    def place_for(self, name: str, location: str | None, taken: set[str]) -> str:
+    def place_for(self, name: str, location: str | os.PathLike[str] | None, taken: set[str]) -> str:
         """A location that no table ever had: an incarnation's files are never mixed with another's."""
         if location is not None:
             place = absolute(location)
@@ -346,7 +350,7 @@ class Lake:
     @takes(location=PATH)
     def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
         """The dataset whose files lie at a path, None if there is none."""
-        places = {absolute(os.fspath(location)), real(os.fspath(location))}
+        places = {absolute(location), real(location)}
         return next((dataset for dataset in self.datasets() if dataset.location in places), None)
 
     def datasets(self) -> list[Dataset]:
@@ -411,7 +415,7 @@ class Lake:
 
         return import_delta(
             self,
-            real(os.fspath(location)),
+            real(location),
             name,
             up_to_version=up_to_version,
             history=history,

@@ -22,7 +22,7 @@ def root_directory(url: str, root: str | os.PathLike[str] | None, *, create: boo
         if url.startswith("postgres"):
             return None
         root = _directory_of_file(url)
-    place = absolute(os.fspath(root))
+    place = absolute(root)
     if create and "://" not in place:
         try:
             Path(place).mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def root_directory(url: str, root: str | os.PathLike[str] | None, *, create: boo
 def removing_new_directories(url: str, root: str | os.PathLike[str] | None) -> Iterator[None]:
     """If the block fails, removes the empty directories of a catalog and its root that were not there before."""
     places = [] if url.startswith("postgres") else [_directory_of_file(url)]
-    if root is not None and "://" not in (place := absolute(os.fspath(root))):
+    if root is not None and "://" not in (place := absolute(root)):
         places.append(Path(place))
     new = {each for place in places for each in (place, *place.parents) if not os.access(each, os.F_OK)}
     try:
@@ -53,8 +53,9 @@ def _directory_of_file(url: str) -> Path:
     return Path(unquote(url.partition(":///")[2]) or ".").parent
 
 
-def absolute(location: str) -> str:
+def absolute(location: str | os.PathLike[str]) -> str:
     """A path or URI in the one form that the catalog has. Raises ``ConfigurationError``."""
+    location = os.fspath(location)
     if not location:
         raise ConfigurationError("a location is a path or a URI, not an empty text")
     if location.startswith("file:/"):
@@ -67,7 +68,7 @@ def absolute(location: str) -> str:
     return str(Path(re.sub("^//+", "/", os.path.normpath(location))).absolute())
 
 
-def real(location: str) -> str:
+def real(location: str | os.PathLike[str]) -> str:
     """A location that exists, by its one name."""
     place = absolute(location)
     return place if "://" in place else str(Path(place).resolve())

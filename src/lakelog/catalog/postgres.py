@@ -392,6 +392,9 @@ class PostgresCatalog(Catalog):
             raise PrivilegeError(
                 f"the database role lacks a privilege for {doing} (schema {self.schema!r})", None, str(error)
             ) from None
+        except UnicodeError as error:
+            # Of a host's name, which psycopg resolves by itself.
+            raise ConfigurationError(f"cannot connect to {self!r}: {scrubbed(str(error), self._url)}") from None
         except psycopg.Error as error:
             detail = scrubbed(str(error), self._url)
             if error.sqlstate is None and doing == "connecting":

@@ -352,7 +352,7 @@ def _misused(table_id: Any, expected: Any, actions: Any, leases: Any) -> list[Vi
 
 def _replaces_only(actions: Sequence[Any]) -> bool:
     """Whether files outside of the table's root are there already: each that is added is removed, too."""
-    removed = {action.path for action in actions if isinstance(action, RemoveFile)}
+    removed = {action.path for action in actions if isinstance(action, RemoveFile) and isinstance(action.path, str)}
     added = [action.path for action in actions if isinstance(action, AddFile) and isinstance(action.path, str)]
     return bool(removed) and all(path in removed for path in added if is_absolute(path))
 

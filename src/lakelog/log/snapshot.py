@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import Metadata, Protocol
+from lakelog.arguments import NAMES, TEXT, Kind, takes
 from lakelog.catalog.base import Row, Session
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.stored import stored_json
@@ -22,13 +23,15 @@ from lakelog.log.pruning.row_groups import matching
 from lakelog.log.reading import FileGroup, file_groups, lineage
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import from_bytes, leaf_columns
-from lakelog.strict_json import describe
+from lakelog.strict_json import describe, is_text
 
 FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 """What ``Snapshot.files`` gives: the version and ordinal that name a file, and everything that the log says of it."""
 
 REMOVED_SCHEMA = TABLES["dl_remove_files"].remove(0)
 ROW_GROUP_SCHEMA = TABLES["row_groups"].remove(0)
+
+_WHERE = Kind("a condition as text", lambda value: is_text(value) or isinstance(value, Predicate))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -100,6 +103,7 @@ class Snapshot:
     def protocol(self) -> Protocol:
         return self.state.protocol
 
+    @takes(where=_WHERE, columns=NAMES)
     def files(
         self, where: str | Predicate | None = None, columns: Sequence[str] | None = None, *, whole: bool = True
     ) -> Any:
@@ -111,6 +115,7 @@ class Snapshot:
         schema = _selected(FILE_SCHEMA, columns)
         return self._fetch("live_files", "kept_files", schema, self._plan(where), whole=whole)
 
+    @takes(where=_WHERE)
     def file_groups(self, where: str | Predicate | None = None) -> list[FileGroup]:
         """The same files by how they are to be read, since they may have been written under other schemas."""
         metadata = self.state.metadata
@@ -137,6 +142,7 @@ class Snapshot:
         with catalog.session() as session:
             return session.fetch(catalog.queries["schemas"], key)
 
+    @takes(where=_WHERE, columns=NAMES)
     def row_groups(
         self,
         where: str | Predicate | None = None,
@@ -156,6 +162,7 @@ class Snapshot:
             table = table.filter(matching(table, plan, self.state.metadata))
         return table.select(schema.names)
 
+    @takes(name=TEXT)
     def domain(self, name: str) -> str | None:
         """What a domain of metadata holds, as text; None if it holds nothing."""
         catalog = self._committer.catalog

@@ -116,7 +116,10 @@ class TransactionManager:
 
         Raises ``VersionConflict`` if the head is another, ``LakelogTimeoutError`` if the lock cannot be had in time.
         """
-        if misused := integer_problems("dataset id", dataset_id):
+        misused = integer_problems("dataset id", dataset_id)
+        if base_version is not None:
+            misused += integer_problems("base version", base_version)
+        if misused:
             raise ValidationError("begin", misused)
         self._committer.check(dataset_id, base_version)
         catalog, timeout = self._committer.catalog, self._committer.timeout
