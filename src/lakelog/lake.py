@@ -44,6 +44,7 @@ from lakelog.upkeep.neighbours import refuse_table_above
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
     from lakelog.spark.transaction import LakeTransaction
+    from lakelog.undrop import Borrowed
     from lakelog.upkeep.findings import CheckReport
 
 _MOST_CONNECTIONS = 10_000
@@ -438,17 +439,18 @@ class Lake:
     def undrop_dataset(self, name: str, new_name: str | None = None) -> Dataset:
         """Brings back the dataset that was last dropped under a name, with its history, and gives it a new name or not.
 
-        Raises ``DatasetNotFoundError`` if none was dropped, ``DatasetExistsError`` if the name is taken, and
-        ``ValidationError`` if files of its last version are gone, which is not looked at in object stores.
+        Raises ``DatasetNotFoundError`` if none was dropped, ``DatasetExistsError`` if the name is taken,
+        ``ValidationError`` if files of its last version are gone, which is not looked at in object stores, and
+        ``ConcurrencyError`` while a vacuum may be deleting files of another dataset that it needs.
         """
-        from lakelog.undrop import dropped_head, require_files
+        from lakelog.undrop import Borrowed, dropped_head, require_files
 
         head = dropped_head(self, name)
         chosen = head.name if new_name is None else new_name
         check_name(chosen)
         require_files(self, head)
         with _name_taken(chosen):
-            self._alter(head, "undrop_table", lambda found: found.dropped_at is None, chosen)
+            self._alter(head, "undrop_table", lambda found: found.dropped_at is None, chosen, Borrowed(self, head))
         return Dataset(self, head._replace(name=chosen, dropped_at=None))
 
     @takes(repair=FLAG, deep=FLAG)
@@ -494,7 +496,14 @@ class Lake:
         statement = self.committer.catalog.queries["table_by_name"]
         return [Head(*row) for row in session.fetch(statement, {"name_key": name_key(name)})]
 
-    def _alter(self, head: Head, statement: str, happened: Callable[[Head], bool], name: str | None = None) -> None:
+    def _alter(
+        self,
+        head: Head,
+        statement: str,
+        happened: Callable[[Head], bool],
+        name: str | None = None,
+        borrowed: "Borrowed | None" = None,
+    ) -> None:
         """Gives a table a name, or drops it, under its lock, so that no commit runs at the same time.
 
         Raises ``ConcurrencyError`` if the table has another name by then: the caller may mean another table.
@@ -503,12 +512,16 @@ class Lake:
         queries = catalog.queries
         table_id = head.table_id
         commit_id = str(uuid.uuid4())
-        transaction = catalog.begin([table_id], commit_id, self.committer.timeout)
+        tables = sorted([table_id, *(borrowed.owners if borrowed is not None else ())])
+        transaction = catalog.begin(tables, commit_id, self.committer.timeout)
         try:
             if name is not None and "lock_creation" in queries:
                 # Who creates a table takes its name first, and then locks the table that it is a clone of.
                 transaction.execute(queries["lock_creation"], {})
-            locked = self.committer.lock(transaction, table_id, None, hidden=head.dropped_at is not None)
+            self.committer.line_up(transaction, tables)
+            is_hidden = head.dropped_at is not None
+            found = {each: self.committer.lock(transaction, each, None, hidden=is_hidden) for each in tables}
+            locked = found[table_id]
             assert not isinstance(locked, Conflict), "no head is expected, so none is another"
             if locked.name != head.name:
                 raise ConcurrencyError(
@@ -525,6 +538,8 @@ class Lake:
                 values: dict[str, Any] = {"dropped_at": time}
             else:
                 self._check_new_name(transaction, name, table_id)
+                if borrowed is not None:
+                    borrowed.require(transaction)
                 values = {"name": name, "name_key": name_key(name)}
             transaction.execute(queries[statement], {"table_id": table_id, **values})
             transaction.commit()

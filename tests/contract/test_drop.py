@@ -1,6 +1,6 @@
 """Drop, rename and undrop, while somebody else gives the same names to other datasets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from lakelog import ConcurrencyError, Dataset, DatasetExistsError, DatasetNotFoundError, Lake, ValidationError
+from lakelog.actions import RemoveFile
+from lakelog.upkeep import vacuum
 from tests.contract.samples import add, commit, paths, table
 from tests.invariants import check_invariants
 
@@ -115,6 +117,64 @@ def test_a_dataset_whose_files_are_gone_stays_dropped(lake: Lake) -> None:
     with pytest.raises(ValidationError, match=r"(?s)a\.parquet.*does not exist.*stays dropped"):
         lake.undrop_dataset("a")
     assert lake.versions() == {}
+
+
+@pytest.fixture
+def clone_of_removed(lake: Lake) -> Path:
+    """A file that its dataset has removed for long, and that only a dropped clone ``copy`` of it still names."""
+    source = _filled(lake, "source", mirror=False)
+    lake.clone(source, "copy", properties={"lakelog.mirror": "false"})
+    commit(lake, source, RemoveFile(path="a.parquet"))
+    lake.drop_dataset("copy")
+    return Path(source.location, "a.parquet")
+
+
+def test_a_clone_does_not_come_back_while_a_vacuum_deletes_its_files(
+    lake: Lake, other_lake: Lake, clone_of_removed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = vacuum._delete
+
+    def delete_late(doomed: Mapping[str, Any]) -> dict[str, str]:
+        with pytest.raises(ConcurrencyError, match=r"a vacuum of .* stays dropped"):
+            other_lake.undrop_dataset("copy")
+        return delete(doomed)
+
+    monkeypatch.setattr(vacuum, "_delete", delete_late)
+    assert lake.dataset("source").vacuum(0, force=True).files == 1
+    assert not clone_of_removed.exists()
+    with pytest.raises(ValidationError, match=r"(?s)does not exist.*stays dropped"):
+        lake.undrop_dataset("copy")
+    assert list(lake.versions()) == ["source"]
+
+
+def test_a_vacuum_leaves_the_files_of_a_clone_that_came_back_meanwhile(
+    lake: Lake, other_lake: Lake, clone_of_removed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce = vacuum._Vacuum._announce
+
+    def announce_late(self: Any, oldest: int) -> str:
+        other_lake.undrop_dataset("copy")
+        return announce(self, oldest)
+
+    monkeypatch.setattr(vacuum._Vacuum, "_announce", announce_late)
+    assert lake.dataset("source").vacuum(0, force=True).files == 0
+    assert clone_of_removed.exists()
+    assert paths(lake.dataset("copy").snapshot().files()) == [clone_of_removed.as_uri()]
+    check_invariants(lake)
+
+
+def test_a_vacuum_that_has_ended_or_died_keeps_no_clone_from_coming_back(
+    lake: Lake, clone_of_removed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(doomed: Mapping[str, Any]) -> dict[str, str]:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vacuum, "_delete", fail)
+        with pytest.raises(OSError, match="the disk is gone"):
+            lake.dataset("source").vacuum(0, force=True)
+    assert lake.undrop_dataset("copy").version == 0
+    assert clone_of_removed.exists()
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

@@ -282,13 +282,14 @@ def test_a_file_that_is_added_again_before_the_deletion_stays(
     events = rewritten(lake)
     old = only_path(events, 1)
     size = Path(events.location, old).stat().st_size
-    record = vacuum_module._Vacuum._record
+    announce = vacuum_module._Vacuum._announce
 
-    def record_then_commit(self: Any, oldest: int) -> None:
-        record(self, oldest)
+    def announce_then_commit(self: Any, oldest: int) -> str:
+        registration = announce(self, oldest)
         commit(other_lake, other_lake.dataset("events"), AddFile(path=old, size=size, modification_time=0))
+        return registration
 
-    monkeypatch.setattr(vacuum_module._Vacuum, "_record", record_then_commit)
+    monkeypatch.setattr(vacuum_module._Vacuum, "_announce", announce_then_commit)
     assert at_once(events).files == 0
     assert ids(events) == [1, 2, 10]
 

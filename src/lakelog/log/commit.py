@@ -202,6 +202,12 @@ class Committer:
         """A live table's head. Raises ``DatasetNotFoundError``."""
         return self._live_head(session.fetch(self.catalog.queries["table_by_id"], {"table_id": table_id}), table_id)
 
+    def line_up(self, transaction: Transaction, tables: Sequence[int]) -> None:
+        """Waits where those wait who take any head, if they have a line of their own. Comes before several locks."""
+        queries = self.catalog.queries
+        for table_id in tables if "line_up" in queries else ():
+            transaction.execute(queries["line_up"], {"table_id": table_id})
+
     def lock(
         self, transaction: Transaction, table_id: int, expected: int | None, *, hidden: bool = False
     ) -> Head | Conflict:

@@ -26,7 +26,7 @@ from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap, refus
 from lakelog.upkeep.neighbours import refuse_tables_below
 from lakelog.upkeep.places import Places, key_of
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
-from lakelog.upkeep.writes import end_expired_writes, registered_writes
+from lakelog.upkeep.writes import end_expired_writes, register_vacuum, registered_writes, take_back
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset
@@ -115,18 +115,20 @@ class _Vacuum:
         failures: dict[str, str] = {}
         directories = 0
         if not dry_run:
-            if oldest > view.retention.oldest_version:
-                self._record(oldest)
-            # A write whose lease has expired could commit now, and is refused then.
-            end_expired_writes(self._committer, self._dataset.location, self._started)
-            # What was added again since then stays, and what is still registered.
-            _, later = self._look(expired=False)
-            doomed, _ = self._judge(
-                Listing(listing.root, {place: listing.files[place] for place in doomed}), later, head
-            )
-            failures = _delete(doomed)
-            doomed = {place: reason for place, reason in doomed.items() if place not in failures}
-            directories = self._delete_directories(listing, doomed, later.writes)
+            registration = self._announce(oldest)
+            try:
+                # A write whose lease has expired could commit now, and is refused then.
+                end_expired_writes(self._committer, self._dataset.location, self._started)
+                # What was added again since then stays, and what is still registered.
+                _, later = self._look(expired=False)
+                doomed, _ = self._judge(
+                    Listing(listing.root, {place: listing.files[place] for place in doomed}), later, head
+                )
+                failures = _delete(doomed)
+                doomed = {place: reason for place, reason in doomed.items() if place not in failures}
+                directories = self._delete_directories(listing, doomed, later.writes)
+            finally:
+                take_back(self._committer, registration)
         start = len(listing.root) + 1
         # Checksums go with their files, and are none themselves.
         counted = {place: reason for place, reason in doomed.items() if judged_as(place) == place}
@@ -153,7 +155,7 @@ class _Vacuum:
             # A newer format may name files in a way that is unknown here.
             check_format(session.fetch(queries["migration_version"], {})[0][0], repr(self._catalog))
             head = self._committer.head(session, table_id)
-            writes = registered_writes(session, queries, head.location)
+            writes = [each for each in registered_writes(session, queries, head.location) if not each.is_vacuum]
             retention = read_retention(session, queries, table_id)
             converted = bool(session.fetch(queries["converted"], {"table_id": table_id}))
             at = session.fetch(queries["version_at_time"], {"table_id": table_id, "time": self._before})
@@ -187,20 +189,26 @@ class _Vacuum:
         keys = (key_of(judged_as(place)) for place, reason in doomed.items() if reason is _Reason.REMOVED)
         return [view.known.gone[key] for key in keys]
 
-    def _record(self, oldest: int) -> None:
-        """Says which versions will be whole, durably and before any of them is not."""
+    def _announce(self, oldest: int) -> str:
+        """Says that files are about to go, and which versions will be whole, durably and before any of them is not.
+
+        Returns the name of the registration.
+        """
         transaction = self._catalog.begin([self._dataset.id], str(uuid.uuid4()), self._committer.timeout)
         try:
             self._committer.lock(transaction, self._dataset.id, None)
             found = read_retention(transaction, self._catalog.queries, self._dataset.id)
-            set_retention(
-                transaction,
-                self._catalog.queries,
-                self._dataset.id,
-                oldest_version=max(oldest, found.oldest_version),
-                vacuumed_at=self._started,
-            )
+            if oldest > found.oldest_version:
+                set_retention(
+                    transaction,
+                    self._catalog.queries,
+                    self._dataset.id,
+                    oldest_version=oldest,
+                    vacuumed_at=self._started,
+                )
+            registration = register_vacuum(transaction, self._catalog.queries, self._dataset.location)
             transaction.commit()
+            return registration
         except OutcomeUnknown as lost:
             raise DatabaseError(f"the database was lost before the vacuum, and no file was deleted: {lost}") from lost
         finally:

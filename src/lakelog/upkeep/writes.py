@@ -6,10 +6,12 @@ deletes its own files, and learns by that whether they are committed.
 """
 
 import logging
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Session, now_ms
+from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
 from lakelog.catalog.queries import Queries
 from lakelog.errors import DatabaseError
 from lakelog.log.commit import Committer
@@ -17,6 +19,10 @@ from lakelog.log.snapshot import moment
 
 LEASE = timedelta(days=7)
 """For which a vacuum leaves a write alone that neither commits nor gives up."""
+
+_VACUUM = "vacuum-"
+_VACUUM_LEASE = timedelta(days=1)
+"""For which a vacuum that died keeps tables from coming back that read files of its table."""
 
 _PATIENCE = 5.0
 """Seconds that a write which gives up waits for the catalog."""
@@ -36,16 +42,32 @@ class WriteInFlight:
     def has_expired(self, now: int) -> bool:
         return self.expires_at <= moment(now)
 
+    @property
+    def is_vacuum(self) -> bool:
+        """Whether files are deleted there, and not written."""
+        return self.directory.startswith(_VACUUM)
+
 
 def register_write(committer: Committer, location: str, directory: str, lease: timedelta | None = None) -> None:
     """Registers a directory that a write is about to make files in. Waits for the catalog up to the timeout."""
-    values = {
-        "directory": directory,
-        "location": location,
-        "now": now_ms(),
-        "length": (LEASE if lease is None else lease) // timedelta(milliseconds=1),
-    }
-    _durably(committer, directory, "register_write", values)
+    _durably(
+        committer, directory, "register_write", _registration(directory, location, LEASE if lease is None else lease)
+    )
+
+
+def _registration(directory: str, location: str, lease: timedelta) -> dict[str, Any]:
+    length = lease // timedelta(milliseconds=1)
+    return {"directory": directory, "location": location, "now": now_ms(), "length": length}
+
+
+def register_vacuum(transaction: Transaction, queries: Queries, location: str) -> str:
+    """Registers that files are about to be deleted, in a transaction that holds the table's lock.
+
+    Returns the name under which the registration ends, by ``take_back``.
+    """
+    name = f"{_VACUUM}{uuid.uuid4()}"
+    transaction.fetch(queries["register_write"], _registration(name, location, _VACUUM_LEASE))
+    return name
 
 
 def take_back(committer: Committer, directory: str) -> bool:

@@ -26,6 +26,10 @@ SELECT CAST($now AS bigint)
 SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
 FROM dl_tables WHERE dropped_at IS NULL ORDER BY name COLLATE "binary"
 
+-- name: tables_at
+-- Every table that there ever was, and where it lies.
+SELECT table_id, location FROM dl_tables
+
 -- name: locations
 -- Every location that was ever given to a table, for finding overlaps.
 SELECT location FROM dl_tables
