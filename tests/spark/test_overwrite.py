@@ -19,6 +19,7 @@ from lakelog import (
 )
 from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
+from tests.model.values import KINDS, same
 
 NAME = "events"
 
@@ -201,3 +202,35 @@ def test_settings_are_restored_when_threads_have_changed_them_at_once(spark: Spa
     assert spark.conf.get(name) == "2"
     second.__exit__(None, None, None)
     assert spark.conf.get(name) == before
+
+
+def test_a_dynamic_overwrite_tells_every_value_of_every_type_from_its_neighbours(
+    spark: SparkSession, local: Lake
+) -> None:
+    """A table is partitioned by a column of each type, and each row differs from the first one in one of them."""
+    kinds = [kind for kind in KINDS if kind.partitions]
+    # An empty text is no other partition than NULL, for Delta as for Spark.
+    edges = {kind: [edge for edge in kind.edges if kind.names_a_directory(edge) and edge != ""] for kind in kinds}
+    first = [found[0] for found in edges.values()]
+    several = [first]
+    for number, found in enumerate(edges.values()):
+        seen = {same(first[number])}
+        for edge in (*found[1:], None):
+            if same(edge) not in seen:
+                seen.add(same(edge))
+                several.append([*first[:number], edge, *first[number + 1 :]])
+    columns = {kind.name: kind.array([row[number] for row in several]) for number, kind in enumerate(kinds)}
+    table = pa.table({"id": pa.array(range(len(several))), **columns})
+    with setting(spark, "spark.sql.timestampType", "TIMESTAMP_NTZ"):
+        frame = spark.createDataFrame(table).coalesce(1).cache()
+    write_dataset(local, NAME, frame, partition_by=[kind.name for kind in kinds])
+
+    def ids() -> list[int]:
+        return sorted(row.id for row in read_dataset(local, NAME).select("id").collect())
+
+    again = frame.where("id = 0").withColumn("id", F.lit(1000).cast("bigint"))
+    result = write_dataset(local, NAME, again, "overwrite", partition_overwrite_mode="dynamic")
+    assert (result.removed, ids()) == (1, [*range(1, len(several)), 1000])
+    others = frame.where("id > 0").withColumn("id", F.col("id") + 1000)
+    result = write_dataset(local, NAME, others, "overwrite", partition_overwrite_mode="dynamic")
+    assert (result.removed, ids()) == (len(several) - 1, [*range(1000, 1000 + len(several))])
