@@ -181,8 +181,8 @@ def _check_schemas(head: Row, log: dict[str, list[Row]]) -> None:
     known = {version for version, introduced_by in schemas.items() if introduced_by >= first}
     assert known <= set(metadata.values()), "a schema has no metadata"
     assert {schemas[version] for version in known} <= metadata.keys()
-    assert head["metadata_version"] == max(metadata)
-    assert head["protocol_version"] == max(row["version"] for row in log["dl_protocol_updates"])
+    assert head["metadata_since"] == max(metadata)
+    assert head["protocol_since"] == max(row["version"] for row in log["dl_protocol_updates"])
     changes = sorted(metadata, reverse=True)
     restored = {row["version"] for row in log["dl_table_versions"] if row["operation"] == "RESTORE"}
     before: dict[Any, int] = {}

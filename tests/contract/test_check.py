@@ -79,7 +79,7 @@ BROKEN = {
     "statistics": ("UPDATE dl_add_files SET row_count = 9 WHERE version = 4", 4, "has 9 rows, its statistics say 3"),
     "partition": ("INSERT INTO partitions VALUES (1, 1, 0, 'day', 'x')", 4, "other partition values"),
     "schema": ("UPDATE dl_add_files SET schema_version = 7 WHERE version = 2", 5, "schema 7, which does not exist"),
-    "rules": ("UPDATE dl_tables SET metadata_version = 1", 5, "the metadata of version 1, the log has that of 0"),
+    "rules": ("UPDATE dl_tables SET metadata_since = 1", 5, "the metadata of version 1, the log has that of 0"),
     "progress": (
         "INSERT INTO dl_txn_actions VALUES (1, 'a', 1, 5, NULL, NULL), (1, 'a', 2, 4, NULL, NULL)",
         6,

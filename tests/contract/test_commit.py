@@ -221,7 +221,7 @@ def test_metadata_lands_with_all_its_fields_and_a_schema_version(lake: Lake, eve
     assert schema["introduced_by"] == 1
     assert pa.ipc.read_schema(pa.BufferReader(schema["arrow_schema"])).equals(wider)
     assert one(lake, "dl_add_files")["schema_version"] == 1, "a file belongs to the schema of its own commit"
-    assert contains(one(lake, "dl_tables"), metadata_version=1, protocol_version=0)
+    assert contains(one(lake, "dl_tables"), metadata_since=1, protocol_since=0)
     assert events.snapshot().metadata == metadata
     assert events.snapshot(version=0).schema.equals(SCHEMA)
 
@@ -252,7 +252,7 @@ def test_a_protocol_lands_with_its_features(lake: Lake, events: Dataset) -> None
     assert contains(row, table_id=events.id, min_reader_version=3, min_writer_version=7, extra='{"odd":[1]}')
     assert json.loads(row["reader_features"]) == ["deletionVectors"]
     assert json.loads(row["writer_features"]) == list(FEATURES)
-    assert contains(one(lake, "dl_tables"), metadata_version=0, protocol_version=1)
+    assert contains(one(lake, "dl_tables"), metadata_since=0, protocol_since=1)
     assert events.snapshot().protocol == protocol
     assert events.snapshot(version=0).protocol == Protocol(min_reader_version=1, min_writer_version=2)
 

@@ -44,7 +44,7 @@ def test_a_new_dataset_has_version_0_with_protocol_and_metadata(lake: Lake) -> N
 
     [head] = rows(lake, "dl_tables")
     assert (head["name"], head["current_version"], head["dropped_at"]) == ("events", 0, None)
-    assert (head["metadata_version"], head["protocol_version"]) == (0, 0)
+    assert (head["metadata_since"], head["protocol_since"]) == (0, 0)
     [version] = rows(lake, "dl_table_versions")
     assert (version["table_id"], version["version"], version["operation"]) == (dataset.id, 0, "CREATE TABLE")
     [metadata] = rows(lake, "dl_metadata_updates")

@@ -106,15 +106,33 @@ def test_a_process_from_before_an_upgrade_commits_nothing(connect: Connect, plac
     assert catalog_rows(lake) == before
 
 
+STATEMENTS_OF_FORMAT_3 = {
+    # With which a commit, a rename and a drop begin.
+    "lock": (
+        "SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, "
+        "created_at, dropped_at FROM {dl_tables} WHERE table_id = 1"
+    ),
+    "commit": (
+        "UPDATE {dl_tables} SET current_version = 1, committed_at = 1, metadata_version = 0, protocol_version = 0 "
+        "WHERE table_id = 1"
+    ),
+    "create": "INSERT INTO {dl_tables} (name, location, created_at) VALUES ('old', '/old', 0)",
+}
+
+
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-def test_a_process_that_knows_no_keys_of_names_makes_no_dataset(connect: Connect) -> None:
-    """One of format 3, that was there before the upgrade: what it makes could not be found."""
+@pytest.mark.parametrize("statement", STATEMENTS_OF_FORMAT_3)
+def test_a_process_of_a_format_that_compared_it_only_at_connect_changes_nothing(
+    connect: Connect, statement: str
+) -> None:
+    """It was there before the upgrade, and knows neither leases nor keys of names."""
     _make_old(connect, 3)
     lake = connect(upgrade=True)
-    columns = "(name, location, created_at) VALUES ('old', '/old', 0)"
-    with pytest.raises(DatabaseError, match=r"name_key|constraint"):
-        execute(lake, f"INSERT INTO {qualified(lake, 'dl_tables')} {columns}")
-    assert lake.datasets() == []
+    table(lake, "events")
+    before = catalog_rows(lake)
+    with pytest.raises(DatabaseError, match=r"name_key|constraint|metadata_version|42703"):
+        execute(lake, STATEMENTS_OF_FORMAT_3[statement].format(dl_tables=qualified(lake, "dl_tables")))
+    assert catalog_rows(lake) == before
 
 
 @pytest.mark.parametrize("backend", ["postgres"])

@@ -4,7 +4,7 @@
 -- The head of a table with its row lock and its advisory lock, if it is the expected one or none is expected, and the
 -- catalog's format. Whoever waits for a row that then changes gets no row and no lock: all losers of a race know at once,
 -- without queueing.
-SELECT h.table_id, h.name, h.location, h.current_version, h.committed_at, h.metadata_version, h.protocol_version,
+SELECT h.table_id, h.name, h.location, h.current_version, h.committed_at, h.metadata_since, h.protocol_since,
        h.created_at, h.dropped_at, (SELECT max(version) FROM lakelog_migrations) AS format,
        pg_advisory_xact_lock(hashtextextended(concat(h.tableoid, '/', h.table_id), 0))
 FROM (SELECT tableoid, * FROM dl_tables
@@ -99,7 +99,7 @@ WITH head AS MATERIALIZED (
   FROM (SELECT tableoid, table_id, name, location, current_version, committed_at FROM dl_tables
         WHERE table_id = $table_id AND created_at = coalesce($created_at, created_at)
           AND current_version >= $expected AND ($anywhere OR current_version = $expected)
-          AND metadata_version = $metadata_version AND protocol_version = $protocol_version AND dropped_at IS NULL
+          AND metadata_since = $metadata_version AND protocol_since = $protocol_version AND dropped_at IS NULL
           AND NOT EXISTS (SELECT 1 FROM dl_void_commits WHERE commit_id = $commit_id)
           AND (SELECT max(version) FROM lakelog_migrations) = $format
         FOR UPDATE) h

@@ -2,18 +2,18 @@
 
 -- name: table_by_name
 -- The heads of the live tables that a name may mean: one, or several that are twins.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+SELECT table_id, name, location, current_version, committed_at, metadata_since, protocol_since, created_at, dropped_at
 FROM dl_tables WHERE name_key = $name_key AND dropped_at IS NULL ORDER BY name COLLATE "binary"
 
 -- name: table_by_id
 -- A table's head by id, dropped or not.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+SELECT table_id, name, location, current_version, committed_at, metadata_since, protocol_since, created_at, dropped_at
 FROM dl_tables WHERE table_id = $table_id
 
 -- name: lock_head
 -- The head of a table, if it is the expected one or none is expected, and the catalog's format. The transaction holds the
 -- only write lock.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at,
+SELECT table_id, name, location, current_version, committed_at, metadata_since, protocol_since, created_at, dropped_at,
        (SELECT max(version) FROM lakelog_migrations) AS format
 FROM dl_tables WHERE table_id = $table_id AND current_version = coalesce($expected, current_version)
 
@@ -23,7 +23,7 @@ SELECT CAST($now AS bigint)
 
 -- name: live_tables
 -- All live tables, by name.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+SELECT table_id, name, location, current_version, committed_at, metadata_since, protocol_since, created_at, dropped_at
 FROM dl_tables WHERE dropped_at IS NULL ORDER BY name COLLATE "binary"
 
 -- name: tables_at
@@ -41,7 +41,7 @@ RETURNING table_id
 
 -- name: table_by_location
 -- The table that has a location, dropped or not: there is only one.
-SELECT table_id, name, location, current_version, committed_at, metadata_version, protocol_version, created_at, dropped_at
+SELECT table_id, name, location, current_version, committed_at, metadata_since, protocol_since, created_at, dropped_at
 FROM dl_tables WHERE location = $location
 
 -- name: hide_table
@@ -72,7 +72,7 @@ UPDATE dl_tables SET name_key = $name_key, has_twin = $has_twin WHERE table_id =
 
 -- name: dropped_tables
 -- Tables that had a name when they were dropped, the latest first. Those that are being imported look like it.
-SELECT t.table_id, t.name, t.location, t.current_version, t.committed_at, t.metadata_version, t.protocol_version,
+SELECT t.table_id, t.name, t.location, t.current_version, t.committed_at, t.metadata_since, t.protocol_since,
        t.created_at, t.dropped_at
 FROM dl_tables t LEFT JOIN dl_mirror_status m ON m.table_id = t.table_id
 WHERE t.name_key = $name_key AND t.dropped_at IS NOT NULL AND coalesce(m.state, '') <> 'importing'
@@ -85,7 +85,7 @@ UPDATE dl_tables SET dropped_at = $dropped_at WHERE table_id = $table_id
 -- Moves the head by exactly one.
 UPDATE dl_tables
 SET current_version = $version, committed_at = $committed_at,
-    metadata_version = $metadata_version, protocol_version = $protocol_version
+    metadata_since = $metadata_version, protocol_since = $protocol_version
 WHERE table_id = $table_id AND current_version = $version - 1
 
 -- name: live_path

@@ -8,3 +8,7 @@ ALTER TABLE dl_tables ADD COLUMN has_twin boolean NOT NULL DEFAULT false;
 DROP INDEX dl_tables_live_name;
 CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END))
 WHERE dropped_at IS NULL;
+
+-- A process of format 3 compares formats only when it connects: by the names that it knows, it finds no head any more.
+ALTER TABLE dl_tables RENAME COLUMN metadata_version TO metadata_since;
+ALTER TABLE dl_tables RENAME COLUMN protocol_version TO protocol_since;

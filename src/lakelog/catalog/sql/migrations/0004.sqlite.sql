@@ -8,3 +8,7 @@ CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_t
 WHERE dropped_at IS NULL;
 CREATE TRIGGER dl_tables_name_key BEFORE INSERT ON dl_tables WHEN NEW.name_key IS NULL
 BEGIN SELECT RAISE(ABORT, 'name_key is missing: the catalog has format 4, upgrade the lakelog package'); END;
+
+-- A process of format 3 compares formats only when it connects: by the names that it knows, it finds no head any more.
+ALTER TABLE dl_tables RENAME COLUMN metadata_version TO metadata_since;
+ALTER TABLE dl_tables RENAME COLUMN protocol_version TO protocol_since;
