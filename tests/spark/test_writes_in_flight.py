@@ -90,24 +90,6 @@ def test_a_write_commits_unless_a_vacuum_has_taken_its_lease_back(
     assert local.check("events").findings == ()
 
 
-@pytest.mark.parametrize("error", [LakelogError("late"), KeyboardInterrupt()], ids=["ours", "interrupt"])
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_an_error_after_the_commit_deletes_no_committed_file(
-    spark: SparkSession, local: Lake, error: BaseException, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told(drafts: Any) -> None:
-        raise error
-
-    write_dataset(local, "events", spark.range(3))
-    with monkeypatch.context() as late:
-        late.setattr(local.committer, "tell", told)
-        with pytest.raises(type(error)):
-            write_dataset(local, "events", spark.range(3, 6), mode)
-    assert read_dataset(local, "events").count() == (6 if mode == "append" else 3)
-    assert local.check("events").findings == ()
-    assert rows(local, "dl_writes") == []
-
-
 def test_an_error_before_the_commit_lets_the_files_go(spark: SparkSession, local: Lake) -> None:
     write_dataset(local, "events", spark.range(3))
     local.committer.watcher = Watcher(local, KeyboardInterrupt())

@@ -62,9 +62,11 @@ class HiddenTable:
             head = Head(*rows[0])
             return Snapshot(self._committer, head, self._committer.states.load(session, self.table_id, head.version))
 
-    def show(self, published: int, incomplete: str | None) -> None:
+    def show(self, published: int, incomplete: str | None) -> Head:
         """Makes it a dataset like any other. ``incomplete`` says why its mirror cannot go on from here."""
         queries = self._committer.catalog.queries
+        with self._committer.catalog.session() as session:
+            head = Head(*session.fetch(queries["table_by_id"], {"table_id": self.table_id})[0])
         state = PUBLISHED if incomplete is None else STOPPED
         with self._lake.creating(self._name, "import") as (transaction, _, _):
             key = {"table_id": self.table_id, "name": self._name, "name_key": name_key(self._name)}
@@ -72,6 +74,7 @@ class HiddenTable:
                 raise ImportInterrupted(f"somebody else has just imported {self._location}")
             self._note(transaction, published, state, incomplete)
             commit_import(transaction, self._location)
+        return head._replace(name=self._name, dropped_at=None)
 
     def purge(self) -> None:
         """Takes every trace of it out of the catalog, if the database is there and the table still hidden."""

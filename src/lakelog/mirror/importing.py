@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Transaction, now_ms
 from lakelog.catalog.name_key import match_name
+from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DeltaLogError, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.log.places import root_uri
 from lakelog.log.snapshot import Snapshot
@@ -28,7 +29,6 @@ from lakelog.mirror.storage import LogStore, log_store
 from lakelog.schema.mapping import MODE
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
     from lakelog.lake import Lake
 
 _MANAGED = {"catalogManaged", "coordinatedCommits-preview"}
@@ -87,23 +87,26 @@ def import_delta(
             loader = Loader(lake, hidden.table_id, base, location)
             steps = source.steps(after=None if base is None else base.version)
             dropped = loader.load(steps, source.commits, progress)
-            source.compare(hidden.snapshot())
-            hidden.show(last, None if source.is_all else f"the import ended at version {last} of {listing.latest}")
+            whole = hidden.snapshot()
+            source.compare(whole)
+            files = whole.files(columns=["version"]).num_rows
+            head = hidden.show(
+                last, None if source.is_all else f"the import ended at version {last} of {listing.latest}"
+            )
         except ImportInterrupted:
             raise
         except Exception:
             hidden.purge()
             raise
-        dataset = lake.dataset(chosen)
         return ImportReport(
             location=location,
             name=chosen,
             first_version=source.first,
             version=last,
             commits=source.commits,
-            files=dataset.snapshot().files(columns=["version"]).num_rows,
+            files=files,
             dropped_stats=dropped,
-            dataset=dataset,
+            dataset=Dataset(lake, head),
         )
 
 

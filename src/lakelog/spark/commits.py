@@ -143,7 +143,7 @@ def commit_new(
     written: Harvest,
     options: WriteOptions,
     *directories: OwnDirectory,
-) -> WriteResult:
+) -> CommitResult:
     """The table and its first rows, all of it in version 0. Raises ``DatasetExistsError``."""
     description = _description(options, defined[1], written, "CREATE TABLE AS SELECT")
     contents = Contents(
@@ -155,7 +155,7 @@ def commit_new(
         leases=leases_of(*directories),
     )
     _, result = lake.create_from(name, contents.draft(-1), location)
-    return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
+    return result
 
 
 def prepare_change(

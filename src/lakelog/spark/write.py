@@ -1,7 +1,6 @@
 """``write_dataset``: native Parquet files first, then one commit that makes them part of the table."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,10 +125,7 @@ def write_dataset(
         if base_version is not None:
             raise
         try:
-            result = _create(lake, name, frame, options, properties, mirror)
-            with suppress(DatasetNotFoundError):  # somebody has dropped it already
-                compact_after(lake, lake.dataset(name).id, result.version, frame.sparkSession)
-            return result
+            return _create(lake, name, frame, options, properties, mirror)
         except DatasetExistsError:
             # Somebody created it in the meantime. Only an append does not care what is there.
             if options.mode != "ignore" and not (options.mode == "append" and options.retries):
@@ -183,7 +179,9 @@ def _create(
     )
     with OwnDirectory(lake.committer, target.location) as own:
         written = Stage(own, target, frame, options).write()
-        return commit_new(lake, name, defined, target.location, written, options, own)
+        result = commit_new(lake, name, defined, target.location, written, options, own)
+    compact_after(lake, result.table_id, result.version, frame.sparkSession)
+    return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
 
 
 def prepare_write(
