@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, takes
 from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.catalog.deadlines import sharing
 from lakelog.catalog.install import check_format
 from lakelog.catalog.name_key import match_name, name_key
 from lakelog.catalog.url import catalog_for
@@ -427,14 +428,15 @@ class Lake:
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name, or another spelling of the same. Its location and history stay."""
         check_name(new_name)
-        head = self._head(name)
-        with _name_taken(new_name):
+        with _name_taken(new_name), sharing(self.committer.timeout):
+            head = self._head(name)
             self._alter(head, "rename_table", lambda found: found.name == new_name, new_name)
         return Dataset(self, head._replace(name=new_name))
 
     def drop_dataset(self, name: str) -> None:
         """Makes a dataset and its name go away. No row and no file is deleted: ``undrop_dataset`` brings it back."""
-        self._alter(self._head(name), "drop_table", lambda found: found.dropped_at is not None)
+        with sharing(self.committer.timeout):
+            self._alter(self._head(name), "drop_table", lambda found: found.dropped_at is not None)
 
     def undrop_dataset(self, name: str, new_name: str | None = None) -> Dataset:
         """Brings back the dataset that was last dropped under a name, with its history, and gives it a new name or not.

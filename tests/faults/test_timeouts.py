@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pyarrow as pa
@@ -143,6 +143,39 @@ def test_a_network_that_freezes_anywhere_holds_nobody_for_longer(place: Place) -
 
     with ThreadPoolExecutor(len(FREEZES)) as threads:
         spent = dict(zip(FREEZES, threads.map(lambda each: frozen(*each), FREEZES.values()), strict=True))
+    assert {name: seconds for name, seconds in spent.items() if seconds > 2 * timeout + 2} == {}
+
+
+MIRROR_FREEZES = {
+    "when the mirror's state is read": b"SELECT published_version",
+    "when the mirror's state is noted": b"SET published_version",
+}
+
+
+def test_a_commit_that_stands_waits_for_its_mirror_no_longer(place: Place) -> None:
+    """The first commit of a process, which has all of the mirror's work before and after it."""
+    timeout = 4.0
+
+    def frozen(name: str) -> float:
+        its_own = Place(place.backend, place.url, place.root / name, f"{place.schema}_{len(name)}")
+        prepare(its_own)
+        with Proxy(place.url) as proxy:
+            there = Place(place.backend, proxy.url, its_own.root, its_own.schema)
+            with there.connect(timeout=timeout) as lake:
+                version = lake.dataset("events").version
+                proxy.freezes_at = MIRROR_FREEZES[name]
+                began = time.monotonic()
+                # It stands, or an error says what became of it.
+                with suppress(LakelogError):
+                    add(lake, 1)
+                spent = time.monotonic() - began
+        with its_own.connect() as lake:
+            assert lake.dataset("events").version in (version, version + 1)
+        return spent
+
+    with ThreadPoolExecutor(len(MIRROR_FREEZES)) as threads:
+        spent = dict(zip(MIRROR_FREEZES, threads.map(frozen, MIRROR_FREEZES), strict=True))
+    assert {name: seconds for name, seconds in spent.items() if seconds < 1} == {}, "nothing was frozen"
     assert {name: seconds for name, seconds in spent.items() if seconds > 2 * timeout + 2} == {}
 
 

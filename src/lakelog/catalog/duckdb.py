@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.deadlines import Deadline, limited
 from lakelog.catalog.install import check_format, make_directory, prepare
-from lakelog.catalog.locks import Deadline, FairLock, refuse_own_wait
+from lakelog.catalog.locks import FairLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.disk import sync_directories
@@ -140,7 +141,7 @@ class DuckdbCatalog(Catalog):
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        with self._slot(Deadline(self._timeout)) as instance, _translated():
+        with self._slot(Deadline(limited(self._timeout))) as instance, _translated():
             cursor = instance.cursor()
             try:
                 yield _DuckdbSession(cursor)
@@ -150,7 +151,7 @@ class DuckdbCatalog(Catalog):
     def begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
     ) -> Transaction:
-        deadline = Deadline(timeout)
+        deadline = Deadline(limited(timeout))
         slot = self._slot(deadline)
         instance = slot.__enter__()
         try:

@@ -5,7 +5,6 @@ import heapq
 import os
 import queue
 import threading
-import time
 from pathlib import Path
 from weakref import WeakSet, finalize
 
@@ -217,22 +216,6 @@ class _Waiter:
                 else:
                     self._descriptor.unlock()
         self._descriptor.close()
-
-
-class Deadline:
-    """A point in time that several waits share."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        return max(self._end - time.monotonic(), 0.0)
-
-    @property
-    def passed(self) -> bool:
-        return time.monotonic() >= self._end
 
 
 def refuse_own_wait(owner: int | None, what: str) -> None:

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from lakelog.catalog.base import FORMAT, NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction
+from lakelog.catalog.deadlines import Deadline, limited
 from lakelog.catalog.install import check_format, prepare
-from lakelog.catalog.locks import Deadline, refuse_own_wait
+from lakelog.catalog.locks import refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.url import scrubbed, shown
@@ -152,7 +153,7 @@ class PostgresCatalog(Catalog):
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        with self.session_within(self._timeout) as session:
+        with self.session_within(limited(self._timeout)) as session:
             yield session
 
     @contextmanager
@@ -176,7 +177,7 @@ class PostgresCatalog(Catalog):
     def begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
     ) -> Transaction:
-        return self._begin(tables, commit_id, timeout)
+        return self._begin(tables, commit_id, limited(timeout))
 
     def _begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, *, to_settle: bool = False

@@ -12,7 +12,7 @@ from psycopg import pq
 from psycopg.generators import fetch, send
 from psycopg.waiting import Ready, Wait
 
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import Deadline
 
 _LOOK = 1.0
 """Seconds after which a wait looks whether another thread has closed the connection."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from lakelog.catalog.base import FORMAT, OutcomeUnknown, SmallCommit, Stands
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import Deadline
 from lakelog.catalog.postgres_piece import send_piece
 from lakelog.catalog.postgres_sql import lock_key
 from lakelog.catalog.postgres_transaction import (

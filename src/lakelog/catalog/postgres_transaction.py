@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import errors as pg
 
 from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Rows
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import Deadline
 from lakelog.catalog.postgres_sql import as_one, lock_key, quoted
 from lakelog.catalog.postgres_values import array_literal, as_text, copy_in, copy_out
 from lakelog.catalog.url import scrubbed

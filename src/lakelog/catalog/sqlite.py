@@ -22,8 +22,9 @@ import apsw
 import pyarrow as pa
 
 from lakelog.catalog.base import NOTHING, Catalog, OutcomeUnknown, Parameters, Row, Rows, Session, Transaction
+from lakelog.catalog.deadlines import Deadline, limited
 from lakelog.catalog.install import check_format, make_directory, prepare
-from lakelog.catalog.locks import Deadline, FairLock, FileLock, refuse_own_wait
+from lakelog.catalog.locks import FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.sqlite_errors import damaged_value, translated
 from lakelog.catalog.tables import TABLES
@@ -128,7 +129,7 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        connection = self._take(Deadline(self._timeout))
+        connection = self._take(Deadline(limited(self._timeout)))
         broken = True
         try:
             with translated():
@@ -144,7 +145,7 @@ class SqliteCatalog(Catalog):
     def begin(
         self, tables: Sequence[int], commit_id: str, timeout: float, expected: Mapping[int, int] = NOTHING
     ) -> Transaction:
-        deadline = Deadline(timeout)
+        deadline = Deadline(limited(timeout))
         self._leave_parent()
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)
@@ -200,7 +201,7 @@ class SqliteCatalog(Catalog):
             transaction.rollback()
 
     def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
-        deadline = Deadline(timeout)
+        deadline = Deadline(limited(timeout))
         self._leave_parent()
         refuse_own_wait(self._writer.owner, f"the write lock of {self._path}")
         connection = self._take(deadline)

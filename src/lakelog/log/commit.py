@@ -21,8 +21,8 @@ from lakelog.catalog.base import (
     Transaction,
     now_ms,
 )
+from lakelog.catalog.deadlines import Deadline, limited, sharing
 from lakelog.catalog.install import check_format
-from lakelog.catalog.locks import Deadline
 from lakelog.errors import (
     CommitOutcomeUnknown,
     ConcurrencyError,
@@ -46,6 +46,9 @@ from lakelog.telemetry import CommitRecord, count_failed_watch, log_safely
 
 LOOKED_UP = 8192
 """Paths that one statement looks up."""
+
+_PATIENCE = 1.0
+"""Seconds for which a commit that stands waits for the catalog on behalf of what watches it, which can go on later."""
 
 _PAUSE = 0.1
 """Seconds between two questions to a database that was lost."""
@@ -82,9 +85,10 @@ class Committer:
         tables = [draft.table_id for draft in drafts] + list(unchanged)
         if len(set(tables)) < len(tables):
             raise ValidationError("commit", [Violation("drafts", "a table can be in a commit only once")])
-        for draft in drafts:
-            self.check(draft.table_id, draft.expected)
-        outcome = self._commit(drafts, unchanged)
+        with CommitRecord(_names(drafts), drafts[0].description.operation) as record:
+            outcome = self._commit(drafts, unchanged, record)
+            if isinstance(outcome, Conflict):
+                record.outcome = "conflict"
         if not isinstance(outcome, Conflict):
             self.tell(drafts)
         return outcome
@@ -100,7 +104,8 @@ class Committer:
         try:
             self._ahead.warn(drafts)
             if self.watcher is not None:
-                self.watcher.told(committed)
+                with sharing(_PATIENCE):
+                    self.watcher.told(committed)
         except Exception:
             names = ", ".join(f"{each.result.table!r} at version {each.result.version}" for each in committed)
             count_failed_watch()
@@ -110,33 +115,35 @@ class Committer:
         """The time by which commits and leases go, in milliseconds: the server's, where the database has one."""
         return int(session.fetch(self.catalog.queries["clock"], {"now": now_ms()})[0][0])
 
-    def _commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int]) -> Outcome:
+    def _commit(self, drafts: Sequence[Draft], unchanged: Mapping[int, int], record: CommitRecord) -> Outcome:
         commit_id = str(uuid.uuid4())
-        with CommitRecord(_names(drafts), drafts[0].description.operation) as record:
+        with sharing(self.timeout) as deadline:
+            for draft in drafts:
+                self.check(draft.table_id, draft.expected)
             bases: list[TableState | None] = []
             for draft in drafts:
                 base = self._base(draft)
                 if isinstance(base, Conflict):
-                    record.outcome = "conflict"
                     return base
                 bases.append(base)
-            self.data.before_commit(drafts)
-            deadline = Deadline(self.timeout)
-            if len(drafts) == 1 and not unchanged:
-                small = commit_small(self, drafts[0], bases[0], commit_id, record, deadline)
-                if small is not None:
-                    return [small]
-            expected = {draft.table_id: draft.expected for draft in drafts if not draft.anywhere} | dict(unchanged)
-            tables = list({*_sources(drafts), *unchanged, *(draft.table_id for draft in drafts)})
-            transaction = self.catalog.begin(tables, commit_id, deadline.left, expected)
-            try:
-                outcome = self.write(transaction, drafts, bases, commit_id, record, unchanged)
-                if isinstance(outcome, Conflict):
-                    record.outcome = "conflict"
-                    return outcome
-                return self.finish(transaction, drafts, outcome, commit_id, record)
-            finally:
-                transaction.rollback()
+            left = deadline.left
+        # Nobody is waited for here.
+        self.data.before_commit(drafts)
+        deadline = Deadline(limited(left))
+        if len(drafts) == 1 and not unchanged:
+            small = commit_small(self, drafts[0], bases[0], commit_id, record, deadline)
+            if small is not None:
+                return [small]
+        expected = {draft.table_id: draft.expected for draft in drafts if not draft.anywhere} | dict(unchanged)
+        tables = list({*_sources(drafts), *unchanged, *(draft.table_id for draft in drafts)})
+        transaction = self.catalog.begin(tables, commit_id, deadline.left, expected)
+        try:
+            outcome = self.write(transaction, drafts, bases, commit_id, record, unchanged)
+            if isinstance(outcome, Conflict):
+                return outcome
+            return self.finish(transaction, drafts, outcome, commit_id, record)
+        finally:
+            transaction.rollback()
 
     def write(
         self,

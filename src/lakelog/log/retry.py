@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import sharing
 from lakelog.errors import ConcurrencyError, LakelogTimeoutError, ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.conflicts import Found, Reads, find_conflict
@@ -95,20 +95,21 @@ def append(committer: Committer, table_id: int, draft_for: Callable[[int], Draft
     """
     if misused := integer_problems("table id", table_id):
         raise ValidationError("append", misused)
-    deadline = Deadline(committer.timeout)
     state = committer.states.latest(table_id)
-    while True:
-        draft = draft_for(_head(committer, table_id).version if state is None else state.version)
-        if not draft.only_adds:
-            message = "expected added files and nothing that depends on the table's state: name the version for that"
-            raise ValidationError("append", [Violation("actions", message)])
-        draft.anywhere = True
-        outcome = committer.commit([draft])
-        if not isinstance(outcome, Conflict):
-            return outcome[0]
-        if deadline.passed:
-            raise LakelogTimeoutError(f"an append to {outcome.table!r}, whose columns keep changing", deadline.seconds)
-        state = None
+    with sharing(committer.timeout) as deadline:
+        while True:
+            draft = draft_for(_head(committer, table_id).version if state is None else state.version)
+            if not draft.only_adds:
+                message = "expected added files and nothing that depends on the table's state: name the version for it"
+                raise ValidationError("append", [Violation("actions", message)])
+            draft.anywhere = True
+            outcome = committer.commit([draft])
+            if not isinstance(outcome, Conflict):
+                return outcome[0]
+            if deadline.passed:
+                what = f"an append to {outcome.table!r}, whose columns keep changing"
+                raise LakelogTimeoutError(what, deadline.seconds)
+            state = None
 
 
 def _with_own_reads(prepared: Prepared, draft: Draft) -> Prepared:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown, Row, SmallCommit, Stands
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import Deadline
 from lakelog.log.draft import Draft
 from lakelog.log.outcomes import CommitResult, Committed
 from lakelog.log.state import TableState

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakelog.actions import Action
 from lakelog.catalog.base import Transaction
-from lakelog.catalog.locks import Deadline
+from lakelog.catalog.deadlines import Deadline, sharing
 from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError
 from lakelog.log.draft import Description, Draft, Input, integer_problems
 from lakelog.log.files import AddFiles, RowGroup
@@ -121,10 +121,11 @@ class TransactionManager:
             misused += integer_problems("base version", base_version)
         if misused:
             raise ValidationError("begin", misused)
-        self._committer.check(dataset_id, base_version)
         catalog, timeout = self._committer.catalog, self._committer.timeout
         commit_id = str(uuid.uuid4())
-        transaction = catalog.begin([dataset_id], commit_id, timeout)
+        with sharing(timeout):
+            self._committer.check(dataset_id, base_version)
+            transaction = catalog.begin([dataset_id], commit_id, timeout)
         try:
             head = self._committer.lock(transaction, dataset_id, base_version)
             if isinstance(head, Conflict):
