@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -141,6 +142,27 @@ def test_files_of_a_log_that_is_taken_over_are_durable(lake: Lake, disk: Disk, t
     assert disk.lost(files_of(lake, dataset)) == []
 
 
+def test_nobody_waits_for_files_of_a_log_that_is_taken_over(lake: Lake, disk: Disk, tmp_path: Path) -> None:
+    place = tmp_path / "theirs"
+    log = log_at(place)
+    write_commit(log, 0, PROTOCOL, METADATA, _theirs(place, 1))
+    lake.import_delta(place, name="events")
+    write_commit(log, 1, _theirs(place, 2))
+    waited = []
+
+    def write_elsewhere(path: Path) -> bool:
+        if path.suffix == ".parquet":
+            writer = Thread(target=lake.create_dataset, args=(path.stem, SCHEMA))
+            writer.start()
+            writer.join(10)
+            waited.append(writer.is_alive())
+        return False
+
+    disk.fails = write_elsewhere
+    lake.dataset("events").adopt()
+    assert waited == [False]
+
+
 def _theirs(place: Path, number: int) -> dict[str, Any]:
     name = f"part-{number:05d}.parquet"
     pq.write_table(pa.table({"id": [number]}), place / name)
@@ -148,7 +170,7 @@ def _theirs(place: Path, number: int) -> dict[str, Any]:
 
 
 def test_relaxed_durability_is_said(connect: Callable[..., Lake], disk: Disk) -> None:
-    with pytest.raises(ConfigurationError, match="durability must be one of full, relaxed, not 'none'"):
+    with pytest.raises(ConfigurationError, match="durability must be one of full, relaxed, not str 'none'"):
         connect(durability="none")
     lake = connect(durability="relaxed")
     dataset = lake.create_dataset("events", SCHEMA)

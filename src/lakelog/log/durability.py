@@ -4,12 +4,13 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from lakelog.actions import DeletionVector
+from lakelog.actions import AddFile, CdcFile, DeletionVector
 from lakelog.errors import LakelogError
 from lakelog.log.deletion_vectors import FileVector
+from lakelog.log.files import AddFiles
 from lakelog.log.places import is_absolute, root_uri
 from lakelog.threads import map_in_threads
 
@@ -54,6 +55,12 @@ class DataSync:
         if self._full and _may_have_files(draft):
             self._sync(draft, location)
 
+    def before_import(self, table_id: int, actions: Iterable[Any]) -> None:
+        """The same for commits that somebody else has made, who need not have synced their files."""
+        location = self._location(table_id)
+        if self._full and location is not None:
+            self._sync_paths(_added_paths(actions, location), location)
+
     def _location(self, table_id: int) -> str | None:
         if table_id not in self.locations:
             with self._catalog.session() as session:
@@ -64,10 +71,14 @@ class DataSync:
         return self.locations[table_id]
 
     def _sync(self, draft: "Draft", location: str | None) -> None:
-        if location is None or "://" in location:
+        if location is not None:
+            self._sync_paths(_new_paths(draft, location), location)
+
+    def _sync_paths(self, paths: Iterable[str], location: str) -> None:
+        if "://" in location:
             return
         names: dict[str, list[str]] = {}
-        for path in _new_paths(draft, location):
+        for path in paths:
             directory, _, name = f"{location}/{unquote(path)}".rpartition("/")
             names.setdefault(directory, []).append(name)
         there = {directory: found for directory, found in names.items() if _is_directory(directory)}
@@ -95,6 +106,21 @@ def _new_paths(draft: "Draft", location: str) -> Iterator[str]:
         if path not in known and not is_absolute(path):
             yield path
     yield from {path for vector in draft.adds.stored_vectors if (path := _vector_path(vector, root_uri(location)))}
+
+
+def _added_paths(actions: Iterable[Any], location: str) -> Iterator[str]:
+    """Files below a table's location that actions add."""
+    vectors: list[DeletionVector] = []
+    for action in actions:
+        if isinstance(action, AddFiles):
+            yield from (path for path in action.table.column("path").to_pylist() if not is_absolute(path))
+            if "deletion_vector" in action.table.column_names:
+                vectors += map(DeletionVector.from_json, action.table.column("deletion_vector").drop_null().to_pylist())
+        elif isinstance(action, AddFile | CdcFile) and not is_absolute(action.path):
+            yield action.path
+        if isinstance(action, AddFile) and action.deletion_vector is not None:
+            vectors.append(action.deletion_vector)
+    yield from {path for vector in vectors if (path := _vector_path(vector, root_uri(location)))}
 
 
 def _vector_path(vector: DeletionVector, root: str) -> str | None:

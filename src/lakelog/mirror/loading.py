@@ -191,6 +191,7 @@ class Loader:
     def _commit(self, steps: Sequence[Step]) -> None:
         committer = self._committer
         batch_id = str(uuid.uuid4())
+        committer.data.before_import(self._table_id, (action for step in steps for action in step.actions))
         with CommitRecord(self._place, "IMPORT") as record:
             transaction = committer.catalog.begin([self._table_id], batch_id, committer.timeout)
             try:
@@ -216,8 +217,6 @@ class Loader:
         problems = draft.settle(state)
         if problems:
             raise ValidationError(where, problems)
-        # Whoever wrote the log that is taken over need not have synced its files.
-        self._committer.data.before_commit([draft])
         commit_id = _commit_id(step, draft.metadata.action.id, self._ids)
         self._ids.add(commit_id)
         outcome = self._committer.write(transaction, [draft], [state], commit_id, record)
