@@ -84,7 +84,9 @@ class TestModes:
             frame = spark.createDataFrame([(10, outside, days[0])], kinds)
             with pytest.raises(PySparkException, match=r"rows do not match .* or match as NULL"):
                 door.write(frame, "overwrite", replaceWhere=condition)
-        for condition in ("id = 1", "k LIKE 'a%'", "rand() < 1", "k = id", "k = 'a' AND", "day IS NULL"):
+        unclear = ("id = 1", "k LIKE 'a%'", "rand() < 1", "k = id", "k = 'a' AND", "day IS NULL")
+        by_settings = ("k = 'a\\\\x'", 'k = "a"', "k = '${day}'")
+        for condition in (*unclear, *by_settings):
             with pytest.raises(PySparkException, match=r"lakelog\.write_dataset"):
                 door.write(new, "overwrite", replaceWhere=condition)
         assert (catalog_rows(lake), files_on_disk(lake)) == before

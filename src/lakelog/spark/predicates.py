@@ -31,7 +31,7 @@ from lakelog.log.pruning.predicate import (
     interval,
     placed,
 )
-from lakelog.log.pruning.reader import parse
+from lakelog.log.pruning.reader import depends_on_settings, parse
 from lakelog.schema.leaves import join_path, leaf_columns
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
@@ -57,9 +57,6 @@ _COMPARISONS = {
     "GreaterThan": "gt",
     "GreaterThanOrEqual": "gte",
 }
-
-_BY_SETTING = ("\\", '"', "${")
-"""Escapes are kept, double quotes enclose names, and variables are replaced, if the session's settings say so."""
 
 _CLOCKS = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp")
 _STEADY = (
@@ -150,7 +147,7 @@ def _parsed(schema: pa.Schema, where: "str | Column") -> Predicate:
 
     The settings may also change between now and the query, so their present values do not help.
     """
-    if not isinstance(where, str) or any(mark in where for mark in _BY_SETTING):
+    if not isinstance(where, str) or depends_on_settings(where):
         return Everything()
     names = {leaf.name: leaf.type for leaf in leaf_columns(schema) if not pa.types.is_timestamp(leaf.type)}
     try:

@@ -49,6 +49,14 @@ if TYPE_CHECKING:
 _Form = TypeVar("_Form")
 
 
+def depends_on_settings(text: str) -> bool:
+    """Whether a session of Spark's may take a text for another condition than this reader does.
+
+    Escapes are kept, double quotes enclose names, and variables are replaced, if the session's settings say so.
+    """
+    return any(mark in text for mark in ("\\", '"', "${"))
+
+
 def parse(where: str, columns: Mapping[str, pa.DataType], timezone: str = "UTC") -> Predicate:
     """Read a condition over the named columns into its normal form.
 

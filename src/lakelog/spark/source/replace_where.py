@@ -13,7 +13,7 @@ from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.log.files import REMOVED
 from lakelog.log.pruning.literals import DAY, Value
 from lakelog.log.pruning.predicate import Condition, holds
-from lakelog.log.pruning.reader import read_condition
+from lakelog.log.pruning.reader import depends_on_settings, read_condition
 from lakelog.log.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
 from lakelog.spark.partitions import is_instant, partition_values
@@ -50,6 +50,8 @@ def replaced(snapshot: Snapshot, text: str) -> Replaced:
     partitions = tuple(metadata.physical.field(name) for name in metadata.partition_columns)
     names = tuple(join_path([name]) for name in metadata.action.partition_columns)
     known = {name: field.type for name, field in zip(names, partitions, strict=True) if _is_plain(field)}
+    if depends_on_settings(text):
+        raise _refused(text, "what a backslash, a double quote or ${ means in it depends on the session")
     if not known:
         raise _refused(text, "the table has no partition column that it could be on")
     try:
