@@ -46,7 +46,7 @@ class Turn:
                 taker = self._taker = _Taker(*map(Descriptor, self._paths))
                 finalize(self, taker.stop)
             return taker.take(timeout)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, MemoryError) as error:
             _log.warning("writers do not take turns: %s", error)
             return False
         finally:
