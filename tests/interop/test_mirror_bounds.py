@@ -7,14 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog import Dataset, Lake, connect
-from lakelog.mirror.checkpoint import write_checkpoint
+from lakelog.actions import RemoveFile
+from lakelog.mirror.checkpoint import checkpoint_parquet, write_checkpoint
 from lakelog.mirror.lines import earlier_delta_json, read_rows
 from lakelog.mirror.storage import log_store
 from tests.contract.mirror_files import log_of
 from tests.contract.registering import put, stats_of
+from tests.contract.samples import commit
 from tests.interop.readers import rows_by_delta_rs, rows_by_duckdb, rows_by_polars, rows_by_pyarrow
 from tests.invariants import check_invariants
 
@@ -55,6 +58,31 @@ def test_a_filter_on_a_column_without_both_bounds_finds_its_rows(lake: Lake, tmp
     check_invariants(lake)
     _leave_only_a_checkpoint(dataset)
     assert _found(dataset, middle, ids) == dict.fromkeys(READERS, expected)
+
+
+def test_a_column_without_bounds_is_found_in_files_that_are_older_than_another(lake: Lake, tmp_path: Path) -> None:
+    put(tmp_path / "data" / "a.parquet", {"id": [1, 2, 3], "x": [1, 2, 3]}, write_statistics=["id"])
+    dataset = lake.register_parquet(tmp_path / "data", "events")
+    dataset.add_column("more", pa.int64())
+    path = dataset.snapshot().files().column("path")[0].as_py()
+    commit(lake, dataset, RemoveFile(path=path))
+    dataset.restore(1)
+    expected = dict.fromkeys(READERS, {"<=": [1, 2], ">=": [2, 3], "=": [2]})
+    assert _found(dataset, 2, [1, 2, 3]) == expected
+    check_invariants(lake)
+    assert lake.check("events").findings == ()
+    _leave_only_a_checkpoint(dataset)
+    assert _found(dataset, 2, [1, 2, 3]) == expected
+
+
+def test_files_that_are_older_than_a_column_keep_their_bounds(lake: Lake, tmp_path: Path) -> None:
+    put(tmp_path / "data" / "a.parquet", {"id": [1, 2, 3], "x": [1, 2, 3]})
+    dataset = lake.register_parquet(tmp_path / "data", "events")
+    dataset.add_column("more", pa.int64())
+    content = dataset._lake.mirror.checkpoints.content(dataset.id, 1)
+    table = pq.read_table(pa.BufferReader(checkpoint_parquet(content)))
+    (stats,) = [add["stats"] for add in table.column("add").to_pylist() if add]
+    assert '"minValues":{"id":1,"x":1}' in stats
 
 
 def test_the_catalog_keeps_the_bounds_that_are_known(lake: Lake, tmp_path: Path) -> None:
@@ -108,7 +136,10 @@ def _found(dataset: Dataset, middle: Any, ids: list[int]) -> dict[str, dict[str,
 
 
 def _leave_only_a_checkpoint(dataset: Dataset) -> None:
-    write_checkpoint(log_store(dataset.location), dataset._lake.mirror.checkpoints.content(dataset.id, 0))
-    name = log_of(dataset) / f"{0:020}.json"
+    version = dataset.version
+    write_checkpoint(log_store(dataset.location), dataset._lake.mirror.checkpoints.content(dataset.id, version))
+    for earlier in range(version):
+        (log_of(dataset) / f"{earlier:020}.json").unlink()
+    name = log_of(dataset) / f"{version:020}.json"
     # Some readers ask for the last commit: without what it says of files, and of the table.
     name.write_text(name.read_text().splitlines()[0] + "\n")

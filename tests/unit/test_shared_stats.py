@@ -25,12 +25,16 @@ ALL = {"id": (1, 2), "x": (0.5, 1e300), "s": ("a", "b")}
 
 
 def shared(
-    text: str, schema: pa.Schema = SCHEMA, schema_version: int = 3, configuration: dict[str, str] | None = None
+    text: str,
+    schema: pa.Schema = SCHEMA,
+    schema_version: int = 3,
+    configuration: dict[str, str] | None = None,
+    schemas: dict[int, pa.Schema] | None = None,
 ) -> str:
     action = Metadata(
         id="m", schema_string=to_delta_json(schema), partition_columns=("day",), configuration=configuration or {}
     )
-    return SharedStatistics(TableMetadata(7, action, 3)).of(text, schema_version)
+    return SharedStatistics(TableMetadata(7, action, 3), schemas or {3: schema}).of(text, schema_version)
 
 
 def stats(bounds: dict[str, tuple[object, object]], nulls: dict[str, int] | None = None) -> str:
@@ -94,9 +98,12 @@ def test_a_bound_that_is_null_is_missing() -> None:
 
 def test_a_file_that_is_older_than_a_column_keeps_its_bounds() -> None:
     text = stats({"id": (1, 2), "x": (0.5, 1.5)})
-    assert shared(text, schema_version=2) == text
-    assert "minValues" not in shared(text, schema_version=3)
-    assert "minValues" not in shared(stats({**ALL, "s": ("a", None)}), schema_version=2)
+    schemas = {1: SCHEMA, 2: SCHEMA.remove(2), 3: SCHEMA}
+    assert shared(text, schema_version=2, schemas=schemas) == text
+    # Files of other schemas had the column, or nobody knows.
+    for version in (0, 1, 3):
+        assert "minValues" not in shared(text, schema_version=version, schemas=schemas)
+    assert "minValues" not in shared(stats({**ALL, "s": ("a", None)}), schema_version=2, schemas=schemas)
 
 
 def test_a_column_whose_name_is_too_long_for_the_catalog_needs_its_bounds_too() -> None:

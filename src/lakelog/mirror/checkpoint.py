@@ -1,7 +1,7 @@
 """Delta's classic checkpoint: everything that the log says at a version, as one Parquet file."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +93,8 @@ class CheckpointContent:
     removed: Any
     txns: Sequence[Txn]
     domains: Sequence[DomainMetadata]
+    schemas: Mapping[int, Any] = field(default_factory=dict)
+    """Those that led to the table's, if files were written under them."""
 
 
 def write_checkpoint(store: LogStore, content: CheckpointContent) -> int:
@@ -159,7 +161,7 @@ class _Adds:
     def __init__(self, content: CheckpointContent) -> None:
         metadata = content.metadata
         self._files = _in_order(content.files)
-        self._shared = SharedStatistics(metadata)
+        self._shared = SharedStatistics(metadata, content.schemas)
         texts = _whole(self._files.column("partition_values")).dictionary_encode()
         self._partitions = texts.indices
         values = [stored_json(text) for text in texts.dictionary.to_pylist()]

@@ -113,6 +113,7 @@ class Checkpoints:
             protocol=snapshot.protocol,
             metadata=snapshot.state.metadata,
             files=files,
+            schemas=snapshot.schemas(files),
             removed=_gone(removed, files),
             txns=[_txn(row) for row in txns],
             domains=[_domain(row) for row in domains],

@@ -10,13 +10,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from lakelog.catalog.base import Row, Session
+from lakelog.catalog.base import Catalog, Row, Session
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
+from lakelog.log.snapshot import schemas_that_led_to
 from lakelog.log.state import TableMetadata, read_metadata
-from lakelog.mirror.shared_stats import SharedStatistics
+from lakelog.mirror.shared_stats import NO_SCHEMAS, SharedStatistics
 from lakelog.strict_json import encode_json
 
 ENGINE = "Lakelog"
@@ -58,9 +59,24 @@ def committed_at_of(rows: CommitRows) -> int:
     return int(_named("dl_table_versions", rows["dl_table_versions"][0])["committed_at"])
 
 
-def delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
-    """The content of a commit's file in ``_delta_log``. ``metadata`` is what is in force with it."""
-    return _file_of({**rows, _ADDS: _shared(rows.get(_ADDS, ()), metadata)}, metadata)
+def older_schemas(catalog: Catalog, rows: CommitRows, metadata: TableMetadata) -> Mapping[int, Any]:
+    """The schemas that led to a commit's, by version, if it adds files that were written under one of them."""
+    if not any(row[_SCHEMA_VERSION] < metadata.schema_version and row[_STATS] for row in rows.get(_ADDS, ())):
+        return NO_SCHEMAS
+    key = {
+        "table_id": _named("dl_table_versions", rows["dl_table_versions"][0])["table_id"],
+        "version": metadata.schema_version,
+    }
+    with catalog.session() as session:
+        return schemas_that_led_to(metadata, session.fetch(catalog.queries["schemas"], key))
+
+
+def delta_json(rows: CommitRows, metadata: TableMetadata, schemas: Mapping[int, Any] = NO_SCHEMAS) -> bytes:
+    """The content of a commit's file in ``_delta_log``.
+
+    ``metadata`` is what is in force with it, and ``schemas`` what ``older_schemas`` gives.
+    """
+    return _file_of({**rows, _ADDS: _shared(rows.get(_ADDS, ()), metadata, schemas)}, metadata)
 
 
 def earlier_delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
@@ -68,9 +84,9 @@ def earlier_delta_json(rows: CommitRows, metadata: TableMetadata) -> bytes:
     return _file_of(rows, metadata)
 
 
-def _shared(adds: Sequence[Row], metadata: TableMetadata) -> Sequence[Row]:
+def _shared(adds: Sequence[Row], metadata: TableMetadata, schemas: Mapping[int, Any]) -> Sequence[Row]:
     """The rows with statistics that readers may have."""
-    shared = SharedStatistics(metadata)
+    shared = SharedStatistics(metadata, schemas)
     return [
         row if stats is None else (*row[:_STATS], shared.of(stats, row[_SCHEMA_VERSION]), *row[_STATS + 1 :])
         for row in adds

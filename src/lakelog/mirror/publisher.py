@@ -25,7 +25,15 @@ from lakelog.mirror.checkpoints import Checkpoints
 from lakelog.mirror.foreign import objection, read_only
 from lakelog.mirror.hint import last_checkpoint
 from lakelog.mirror.judge import Verdict, judge
-from lakelog.mirror.lines import CommitRows, commit_id_of, committed_at_of, delta_json, metadata_in, read_rows
+from lakelog.mirror.lines import (
+    CommitRows,
+    commit_id_of,
+    committed_at_of,
+    delta_json,
+    metadata_in,
+    older_schemas,
+    read_rows,
+)
 from lakelog.mirror.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
 from lakelog.mirror.reconciler import Reconciler
 from lakelog.mirror.status import BEHIND, FAILING, OFF, PUBLISHED, STOPPED, Entry, Ledger, MirrorStatus
@@ -329,7 +337,7 @@ class Mirror:
         """Makes a commit's file. If that cannot be, the state that the mirror is in then, and why."""
         store, name = place.store, commit_name(version)
         try:
-            data = delta_json(rows, metadata)
+            data = delta_json(rows, metadata, older_schemas(self._committer.catalog, rows, metadata))
             if not store.create(name, data, committed_at_of(rows)):
                 found = store.read(name, max(MAX_FILE_BYTES, len(data)))
                 verdict = judge(found, data, commit_id_of(rows))

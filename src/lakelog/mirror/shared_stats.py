@@ -6,6 +6,8 @@ bounds: a filter on the column finds no rows of the file. The catalog keeps what
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -14,19 +16,22 @@ from lakelog.errors import ValidationError
 from lakelog.log.pruning.bounds import FLOATS, Kind, kind_of
 from lakelog.log.state import TableMetadata
 from lakelog.schema.alter import STATS_COLUMNS, parse_columns
+from lakelog.schema.mapping import physical_schema
 from lakelog.strict_json import encode_json
 
 _BOUNDS = ("minValues", "maxValues")
 # As Lakelog writes them, without nested columns and escaped characters: what is in quotes is a whole name or value.
 _flat = re.compile(r'\{"numRecords":\d+,"minValues":\{([^{}\\]*)\},"maxValues":\{([^{}\\]*)\},"nullCount":\{').match
+NO_SCHEMAS: Mapping[int, pa.Schema] = MappingProxyType({})
 _is_plain = re.compile(r"\w+").fullmatch
 
 
 class SharedStatistics:
     """Statistics of files of a table, as its mirror publishes them."""
 
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._schema_version = metadata.schema_version
+    def __init__(self, metadata: TableMetadata, schemas: Mapping[int, pa.Schema] = NO_SCHEMAS) -> None:
+        """``schemas`` are those that led to the table's, as far as files were written under them."""
+        self._columns = {version: frozenset(physical_schema(schema).names) for version, schema in schemas.items()}
         chosen = _chosen(metadata)
         # Readers do not look at bounds inside of structs for this.
         self._kinds = {
@@ -53,7 +58,7 @@ class SharedStatistics:
             return text
         if not isinstance(stats, dict) or not any(stats.get(name) for name in _BOUNDS):
             return text
-        if self._is_whole(stats, is_older=schema_version < self._schema_version):
+        if self._is_whole(stats, self._columns.get(schema_version)):
             return text
         return encode_json({name: value for name, value in stats.items() if name not in _BOUNDS})
 
@@ -62,7 +67,8 @@ class SharedStatistics:
         pairs = zip(texts.to_pylist(), schema_versions.to_pylist(), strict=True)
         return pa.array([None if text is None else self.of(text, version) for text, version in pairs], pa.string())
 
-    def _is_whole(self, stats: dict[str, Any], *, is_older: bool) -> bool:
+    def _is_whole(self, stats: dict[str, Any], columns: frozenset[str] | None) -> bool:
+        """``columns`` are those that the file was written with, if they are known."""
         lows, highs, nulls = (_members(stats.get(name)) for name in (*_BOUNDS, "nullCount"))
         for name, kind in self._kinds.items():
             bounds = [lows.get(name), highs.get(name)]
@@ -71,7 +77,7 @@ class SharedStatistics:
             # NULL in all rows, also because the file is older than the column.
             count = nulls.get(name)
             is_empty = count is not None and count == stats.get("numRecords")
-            is_absent = is_older and count is None
+            is_absent = columns is not None and name not in columns and count is None
             # delta-spark writes no bounds of booleans: all of its files would lose all bounds.
             is_usual = kind is Kind.BOOLEAN or is_absent
             if not is_empty and not (is_usual and bounds == [None, None]):

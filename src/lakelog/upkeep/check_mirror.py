@@ -14,6 +14,7 @@ from lakelog.mirror.lines import (
     committed_at_of,
     delta_json,
     earlier_delta_json,
+    older_schemas,
     metadata_in,
     read_rows,
 )
@@ -98,7 +99,7 @@ class MirrorCheck:
             metadata = metadata_in(rows) or metadata
             if version not in there:
                 continue
-            expected = delta_json(rows, metadata)
+            expected = delta_json(rows, metadata, older_schemas(self._committer.catalog, rows, metadata))
             try:
                 found = self._store.read(commit_name(version))
             except FileNotFoundError:
