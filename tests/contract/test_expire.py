@@ -15,6 +15,7 @@ from lakelog.log.change_feed import ChangeFeed
 from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
 from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.upkeep import expiry
 from tests.contract.samples import commit, stats
 from tests.contract.upkeep_tables import ids, numbers, only_path, rewritten, settle, there
 from tests.fixtures.lakes import catalog_rows, rows
@@ -269,3 +270,63 @@ def test_a_change_feed_of_versions_that_expired_meanwhile_is_refused(lake: Lake,
     for read in (lambda: feed.files(1, 4), lambda: feed.files(1, 1)):
         with pytest.raises(VersionNotFoundError, match=r"versions 1 to . of dataset 'events' are no longer all there"):
             read()
+
+
+def test_files_whose_schema_expires_once_they_are_listed_are_not_read_by_another(lake: Lake, other_lake: Lake) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    events = lake.create_dataset("events", schema, mirror=False)
+    write(lake, events, pa.table({"id": [1], "at": pa.array([0], schema.field("at").type)}))
+    texts = pa.table({"id": [2], "at": ["never"]})
+    write(lake, events, texts, schema_merge=True, promote_to_string=True)
+    snapshot = events.snapshot()
+    files = snapshot.files()
+    assert len(snapshot.file_groups_as(snapshot.schema, snapshot.schema, files)) == 2
+    commit(lake, events, RemoveFile(path=files.column("path")[0].as_py()))
+    events.set_properties({"a.b": "c"})
+    other_lake.dataset("events").expire_versions(keep_last=1)
+    with pytest.raises(VersionNotFoundError, match="version 2 of dataset 'events' has expired"):
+        snapshot.file_groups_as(snapshot.schema, snapshot.schema, files)
+
+
+def test_a_change_feed_whose_schemas_expire_once_it_is_listed_is_refused(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = lake.create_dataset(
+        "events", pa.schema([("id", pa.int64())]), mirror=False, properties={"delta.enableChangeDataFeed": "true"}
+    )
+    write(lake, events, pa.table({"id": [1]}))
+    commit(lake, events, RemoveFile(path=events.snapshot().files().column("path")[0].as_py()))
+    events.add_column("more", pa.string())
+    feed = ChangeFeed(lake.committer, events, events.snapshot())
+    commits = ChangeFeed._commits
+
+    def list_and_wait(self: ChangeFeed, first: int, last: int) -> Any:
+        found = commits(self, first, last)
+        other_lake.dataset("events").expire_versions(keep_last=1)
+        return found
+
+    monkeypatch.setattr(ChangeFeed, "_commits", list_and_wait)
+    with pytest.raises(VersionNotFoundError, match="changes of dataset 'events' have expired"):
+        feed.files(1, 2)
+
+
+def test_expiries_at_once_do_not_disturb_each_other(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = lake.create_dataset("events", pa.schema([("id", pa.int64())]), mirror=False)
+    for number in range(6):
+        events.set_properties({"a.b": str(number)})
+    plan = expiry._Plan.of.__func__  # type: ignore[attr-defined]
+    met = []
+
+    def plan_and_wait(cls: Any, lake: Any, session: Any, *rest: Any) -> Any:
+        found = plan(cls, lake, session, *rest)
+        if lake is not other_lake and not met:
+            met.append(other_lake.dataset("events").expire_versions(keep_last=1))
+        return found
+
+    monkeypatch.setattr(expiry._Plan, "of", classmethod(plan_and_wait))
+    report = events.expire_versions(keep_last=4)
+    assert (met[0].first_version, report.first_version, report.versions) == (6, 6, 0)
+    assert events.first_version == 6
+    check_invariants(lake)

@@ -185,11 +185,16 @@ class ChangeFeed:
     def _readable(self, files: Any) -> Any:
         """The files, if all can be read under the schema: those that were removed may be older than the range."""
         ours = self.snapshot.state.metadata
-        used = set(pc.unique(files.column("schema_version")).to_pylist())
+        used = pc.unique(files.column("schema_version")).to_pylist()
+        older = sorted(version for version in used if version < ours.schema_version)
+        if older and older[0] not in self._schemas:
+            raise VersionNotFoundError(
+                f"changes of dataset {self.dataset.name!r} have expired since they were listed: "
+                "dataset.first_version is the oldest version left"
+            )
         problems = [
             Violation(f"files of schema version {version}", str(change))
-            for version in sorted(used)
-            if version < ours.schema_version
+            for version in older
             for change in changes_between(self._schemas[version], ours.schema)
             if change.what == "retyped"
         ]

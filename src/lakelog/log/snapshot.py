@@ -126,11 +126,18 @@ class Snapshot:
         return file_groups(files, schema, physical, self.schemas(files))
 
     def schemas(self, files: Any) -> dict[int, Any]:
-        """The schemas that led to this one, by schema version, as far as files need them."""
+        """The schemas that led to this one, by schema version, as far as files need them.
+
+        Raises ``VersionNotFoundError`` if this version has expired since the files were listed.
+        """
         current = self.state.metadata
-        if not pc.any(pc.less(files.column("schema_version"), current.schema_version)).as_py():
+        oldest = pc.min(files.column("schema_version")).as_py()
+        if oldest is None or oldest >= current.schema_version:
             return {current.schema_version: current.schema}
-        return schemas_that_led_to(current, self._schema_rows())
+        rows = self._schema_rows()
+        if min((row[0] for row in rows), default=current.schema_version) > oldest:
+            raise _expired(self._head, self.version)
+        return schemas_that_led_to(current, rows)
 
     def all_schemas(self) -> dict[int, Any]:
         """The Arrow schemas that the table has had up to this one, by schema version."""
@@ -217,15 +224,19 @@ def _check_kept(session: Session, queries: Queries, head: Head, version: int, *,
     """
     rows = session.fetch(queries["kept_version"], {"table_id": head.table_id, "version": version})
     if not rows:
-        raise VersionNotFoundError(
-            f"version {version} of dataset {head.name!r} has expired: dataset.first_version is the oldest one left"
-        )
+        raise _expired(head, version)
     _, oldest, vacuumed_at, lost = rows[0]
     if whole and lost:
         raise VersionNotFoundError(
             f"version {version} of dataset {head.name!r} is not whole: a vacuum at {moment(vacuumed_at).isoformat()} "
             f"deleted files of it. Its schema and history are still known; rows can be read from version {oldest} on"
         )
+
+
+def _expired(head: Head, version: int) -> VersionNotFoundError:
+    return VersionNotFoundError(
+        f"version {version} of dataset {head.name!r} has expired: dataset.first_version is the oldest one left"
+    )
 
 
 def search_plan(committer: Committer, state: TableState, conditions: Sequence[str | Predicate]) -> Plan:

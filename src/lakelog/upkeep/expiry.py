@@ -66,8 +66,11 @@ def expire_versions(
     time = _checked(older_than, keep_last)
     committer = lake.committer
     with committer.catalog.session() as session:
-        plan = _Plan.of(lake, session, committer.head(session, dataset.id), time, keep_last)
-        report = plan.report(session, dataset.name, dry_run=dry_run)
+        report = None
+        # Another expiry may forget the version in between, and then there is less to do.
+        while report is None:
+            plan = _Plan.of(lake, session, committer.head(session, dataset.id), time, keep_last)
+            report = plan.report(session, dataset.name, dry_run=dry_run)
     if not dry_run and plan.first > plan.before:
         _see_to_the_log(lake, dataset, plan.first)
         _forget(lake, plan)
@@ -105,17 +108,21 @@ class _Plan:
             limits.append(int(rows[0][0]) if rows else before)
         return cls(head.table_id, before, max(before, min(limits)), lake)
 
-    def report(self, session: Session, name: str, *, dry_run: bool) -> ExpiryReport:
+    def report(self, session: Session, name: str, *, dry_run: bool) -> ExpiryReport | None:
+        """What the plan comes to; None if its first version is gone."""
         queries = self.lake.committer.catalog.queries
         key = {"table_id": self.table_id, "version": self.first}
         commits = {"table_id": self.table_id, "first": self.first, "last": self.first, "limit": 1}
+        oldest = session.fetch(queries["history"], commits)
+        if not oldest:
+            return None
         return ExpiryReport(
             dataset=name,
             dry_run=dry_run,
             versions=self.first - self.before,
             before=self.before,
             first_version=self.first,
-            since=moment(session.fetch(queries["history"], commits)[0][1]),
+            since=moment(oldest[0][1]),
             files=int(session.fetch(queries["closed_before"], key)[0][0]),
         )
 
