@@ -67,7 +67,7 @@ def test_a_column_without_bounds_is_found_in_files_that_are_older_than_another(l
     path = dataset.snapshot().files().column("path")[0].as_py()
     commit(lake, dataset, RemoveFile(path=path))
     dataset.restore(1)
-    expected = dict.fromkeys(READERS, {"<=": [1, 2], ">=": [2, 3], "=": [2]})
+    expected = {reader: {"<=": [1, 2], ">=": [2, 3], "=": [2]} for reader in READERS}
     assert _found(dataset, 2, [1, 2, 3]) == expected
     check_invariants(lake)
     assert lake.check("events").findings == ()

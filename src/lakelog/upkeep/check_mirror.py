@@ -14,8 +14,8 @@ from lakelog.mirror.lines import (
     committed_at_of,
     delta_json,
     earlier_delta_json,
-    older_schemas,
     metadata_in,
+    older_schemas,
     read_rows,
 )
 from lakelog.mirror.names import commit_name, version_of
