@@ -35,13 +35,14 @@ struct rule {
     int32_t pause;      /* Milliseconds. */
     int32_t skip;       /* Operations that pass first. */
     int32_t times;      /* Operations that are hit. The rule is off at 0. */
-    char path[232];     /* A part of the path. */
+    int32_t hits;       /* Operations that were hit. */
+    char path[228];     /* A part of the path. */
 };
 
 struct control {
     int32_t armed;   /* Whether rules are looked at. */
-    int32_t hits;    /* Operations that were hit. */
     int32_t threads; /* Threads that fail to start. */
+    int32_t refused; /* Threads that did fail to start. */
     int32_t unused;
     int64_t clock;   /* Nanoseconds that the wall clock is wrong by. */
     struct rule rules[8];
@@ -162,7 +163,7 @@ static int struck(int operation, const char *path) {
             continue;
         if (__atomic_fetch_sub(&rule->times, 1, __ATOMIC_SEQ_CST) <= 0)
             continue;
-        __atomic_fetch_add(&block->hits, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&rule->hits, 1, __ATOMIC_SEQ_CST);
         if (rule->mode == WAIT) {
             struct timespec pause = {rule->pause / 1000, rule->pause % 1000 * 1000000L};
             syscall(SYS_nanosleep, &pause, NULL);
@@ -536,7 +537,7 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
                    void *restrict argument) {
     REAL(pthread_create);
     if (control->threads > 0 && __atomic_fetch_sub(&control->threads, 1, __ATOMIC_SEQ_CST) > 0) {
-        __atomic_fetch_add(&control->hits, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
         return EAGAIN;
     }
     return real(thread, attributes, run, argument);

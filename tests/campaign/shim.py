@@ -44,15 +44,16 @@ class _Rule(ctypes.Structure):
         ("pause", ctypes.c_int32),
         ("skip", ctypes.c_int32),
         ("times", ctypes.c_int32),
-        ("path", ctypes.c_char * 232),
+        ("hits", ctypes.c_int32),
+        ("path", ctypes.c_char * 228),
     )
 
 
 class _Control(ctypes.Structure):
     _fields_ = (
         ("armed", ctypes.c_int32),
-        ("hits", ctypes.c_int32),
         ("threads", ctypes.c_int32),
+        ("refused", ctypes.c_int32),
         ("unused", ctypes.c_int32),
         ("clock", ctypes.c_int64),
         ("rules", _Rule * 8),
@@ -91,23 +92,24 @@ class Control:
         del self._block
         self._memory.close()
 
-    @property
-    def hits(self) -> int:
-        """How many operations have been hit."""
-        return self._block.hits
+    def hits(self, slot: int = 0) -> int:
+        """How many operations a rule has hit since it was armed."""
+        return int(self._block.rules[slot].hits)
 
     def arm(self, rule: Rule, slot: int = 0) -> None:
         """Lets operations fail, until ``disarm``. Of several rules, each has a slot."""
         found = self._block.rules[slot]
-        found.times = 0
+        found.times = found.hits = 0
         found.operations, found.mode, found.error = rule.operations, rule.mode, rule.error
         found.pause, found.skip, found.path = rule.pause, rule.skip, rule.path.encode()
         found.times = rule.times
         self._block.armed = 1
 
-    def disarm(self, slot: int = 0) -> None:
+    def disarm(self, slot: int = 0) -> int:
+        """How many operations the rule has hit."""
         self._block.rules[slot].times = 0
         self._block.armed = any(rule.times > 0 for rule in self._block.rules)
+        return self.hits(slot)
 
     def calm(self) -> None:
         """Nothing goes wrong any more."""
@@ -122,6 +124,11 @@ class Control:
     def refuse_threads(self, count: int) -> None:
         """So many threads will not start."""
         self._block.threads = count
+
+    @property
+    def refused_threads(self) -> int:
+        """How many threads have not started."""
+        return int(self._block.refused)
 
 
 def compile_shim(directory: Path) -> Path | None:

@@ -14,7 +14,6 @@ _CHANGES = Operations.WRITE | Operations.CREATE | Operations.LINK | Operations.U
 def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...], **options: int) -> Kind:
     def strike(arena: Arena, rng: random.Random) -> int:
         assert arena.control is not None
-        before = arena.control.hits
         rule = Rule(
             operations=operations,
             path=path,
@@ -25,8 +24,7 @@ def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...]
         )
         arena.control.arm(rule)
         pause(rng, 0.1, 0.4)
-        arena.control.disarm()
-        return arena.control.hits - before
+        return arena.control.disarm()
 
     return Kind(name=name, strike=strike, backends=backends, needs="shim")
 
@@ -36,19 +34,16 @@ def _read_only(name: str, path: str, backends: tuple[str, ...]) -> Kind:
         assert arena.control is not None
         arena.control.arm(Rule(operations=_CHANGES, path=path, error=errno.EROFS, times=1 << 30))
         pause(rng, 0.1, 0.6)
-        arena.control.disarm()
-        return 1
+        return arena.control.disarm()
 
     return Kind(name=name, strike=strike, backends=backends, needs="shim")
 
 
 def _slow(arena: Arena, rng: random.Random) -> int:
     assert arena.control is not None
-    before = arena.control.hits
     arena.control.arm(Rule(operations=Operations.SYNC, path="", mode=Mode.WAIT, pause=rng.randrange(50, 400), times=5))
     pause(rng, 0.2, 0.5)
-    arena.control.disarm()
-    return arena.control.hits - before
+    return arena.control.disarm()
 
 
 def _fail_for_good(arena: Arena, rng: random.Random) -> int:

@@ -88,11 +88,11 @@ def _limited(arena: Arena, rng: random.Random, limit: int, most: object) -> int:
 
 def _threads(arena: Arena, rng: random.Random) -> int:
     assert arena.control is not None
-    before = arena.control.hits
+    before = arena.control.refused_threads
     arena.control.refuse_threads(rng.choice((1, 5, 1000)))
     pause(rng, 0.2, 0.6)
     arena.control.refuse_threads(0)
-    return arena.control.hits - before
+    return arena.control.refused_threads - before
 
 
 KINDS = [
