@@ -28,7 +28,9 @@ STRUCTURE = {
     "sqlite": "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name",
     "duckdb": "SELECT table_name, column_name, data_type, is_nullable, column_default "
     "FROM information_schema.columns ORDER BY 1, 2",
-    "postgres": "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable, c.column_default, "
+    "postgres": "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable, c.column_default, c.collation_name, "
+    "(SELECT string_agg(i.indexdef, ';' ORDER BY i.indexname) FROM pg_indexes i "
+    "WHERE i.schemaname = c.table_schema AND i.tablename = c.table_name), "
     "(SELECT string_agg(pg_get_constraintdef(k.oid), ';' ORDER BY k.conname) FROM pg_constraint k "
     "WHERE k.conrelid = (quote_ident(c.table_schema) || '.' || quote_ident(c.table_name))::regclass) "
     "FROM information_schema.columns c WHERE c.table_schema = $schema ORDER BY 1, 2",

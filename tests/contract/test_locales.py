@@ -5,8 +5,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import psycopg
 import pytest
 
@@ -16,16 +18,11 @@ from lakelog.bench.postgres import start_server
 from lakelog.catalog.postgres_sql import rewrite
 from lakelog.catalog.queries import Queries
 from tests.contract.samples import add, commit, paths, stats, table
-from tests.fixtures.lakes import Place
+from tests.fixtures.lakes import Place, new_place
 from tests.fixtures.postgres import FAST
 
 TEMPLATE = "TEMPLATE template0 ENCODING"
-LOCALES = (
-    "LOCALE_PROVIDER libc LOCALE 'en_US.UTF-8'",
-    "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'",
-    # Where nothing else can be had. It knows letters, though it orders by code points.
-    "LOCALE_PROVIDER builtin BUILTIN_LOCALE 'PG_UNICODE_FAST' LOCALE 'C'",
-)
+LOCALES = ("LOCALE_PROVIDER libc LOCALE 'en_US.UTF-8'", "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
 
 NAMES = ["Zebra", "apple", "Äpfel", "b-a", "ba", "B", "_b", "été", "zoo", "Šibenik", "e\u0301te\u0301"]
 """Names that a dictionary orders otherwise than bytes do."""
@@ -71,8 +68,23 @@ def test_a_database_that_is_not_utf8_is_refused_before_anything_is_made(
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'lakelog'").fetchall() == []
 
 
+def test_a_sqlite_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """It would compare texts by the bytes of UTF-16."""
+    with closing(apsw.Connection(str(tmp_path / "catalog.db"))) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a)")
+    place = Place("sqlite", f"sqlite:///{tmp_path}/catalog.db", tmp_path / "lake", "lakelog")
+    with pytest.raises(ConfigurationError, match=r"catalog\.db has the encoding UTF-16le.*needs UTF-8"):
+        place.connect()
+
+
 def test_names_and_bounds_are_ordered_by_bytes_in_every_locale(server: str, tmp_path: Path) -> None:
-    place = _place(server, tmp_path / "lake", *(f"'UTF8' {locale}" for locale in LOCALES))
+    try:
+        place = _place(server, tmp_path / "lake", *(f"'UTF8' {locale}" for locale in LOCALES))
+    except psycopg.Error as error:
+        pytest.skip(f"this machine has no locale but C: {error}")
+    with psycopg.connect(place.url) as connection:
+        ordered = connection.execute("SELECT name FROM unnest(%s::text[]) AS name ORDER BY name", (NAMES,)).fetchall()
+    assert [name for (name,) in ordered] != sorted(NAMES), "the database's own order would show nothing"
     with place.connect(mirror="manual") as lake:
         for name in NAMES:
             table(lake, name)
@@ -88,6 +100,21 @@ def test_names_and_bounds_are_ordered_by_bytes_in_every_locale(server: str, tmp_
         with catalog.session() as session:
             told = session.fetch(catalog.queries["latest_txns"], {"table_id": dataset.id, "version": 1})
         assert [app_id for app_id, *_ in told] == sorted(NAMES)
+
+
+def test_every_text_in_an_index_is_ordered_by_bytes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """An index in the order of the operating system's locale is damaged when that changes."""
+    place = new_place("postgres", tmp_path, request)
+    with place.connect() as lake, psycopg.connect(place.url) as connection:
+        found = connection.execute(
+            "SELECT i.relname, a.attname, c.collname FROM pg_class i JOIN pg_namespace n ON n.oid = i.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = i.oid JOIN pg_collation c ON c.oid = a.attcollation "
+            "WHERE i.relkind = 'i' AND n.nspname = %s",
+            (place.schema,),
+        ).fetchall()
+        assert lake.datasets() == []
+    assert len(found) >= 7
+    assert [each for each in found if each[2] != "C"] == []
 
 
 def test_every_order_of_texts_says_its_collation() -> None:

@@ -25,6 +25,7 @@ from lakelog import (
     TransactionManager,
 )
 from lakelog.actions import RemoveFile, Txn
+from lakelog.catalog.postgres import _remedy
 from lakelog.log.draft import Description, Draft
 from lakelog.log.outcomes import Conflict
 from tests.contract.samples import add, commit, paths, stats, table
@@ -101,6 +102,12 @@ def test_a_server_without_room_is_not_taken_for_a_wrong_password(own_database: P
         assert "password" not in str(caught.value)
     finally:
         administer(own_database, f"DROP ROLE {crowded}")
+
+
+def test_a_pooler_without_room_is_not_taken_for_a_wrong_password() -> None:
+    said = "FATAL:  no more connections allowed (max_client_conn)"
+    assert "no connection left" in _remedy(said)
+    assert "password" in _remedy("FATAL:  password authentication failed")
 
 
 def conninfo_url(url: str, **changed: str) -> str:

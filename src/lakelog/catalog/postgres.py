@@ -49,8 +49,8 @@ except ImportError as error:
 _LONGEST_WAY = 30 * 24 * 3_600_000
 """Milliseconds after which nothing arrives any more that was sent."""
 
-_NO_ROOM = ("too many clients", "too many connections", "connection slots are reserved")
-"""What a server says that has no connection left, in English. In other languages its own words have to do."""
+_NO_ROOM = ("too many clients", "too many connections", "connection slots are reserved", "no more connections")
+"""What a server or pgbouncer without a free connection says in English; in other languages its own words have to do."""
 
 _fork_guard = threading.Lock()
 _leaked: list[Any] = []

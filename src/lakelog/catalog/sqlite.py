@@ -98,6 +98,7 @@ class SqliteCatalog(Catalog):
                 f"cannot write to {self._path}: SQLite needs write access to the file and its directory"
             )
         with self.session() as session:
+            self._refuse_encoding(session)
             found = _format(session, self.queries)
         where = str(self._path)
         if found is None or upgrade:
@@ -111,6 +112,15 @@ class SqliteCatalog(Catalog):
             sync_directories(self._path.absolute().parent)
         else:
             check_format(found, where)
+
+    def _refuse_encoding(self, session: Session) -> None:
+        """Raises for a file that orders texts by the bytes of UTF-16: a search would miss files."""
+        ((encoding,),) = session.fetch("PRAGMA encoding", {})
+        if encoding != "UTF-8":
+            raise ConfigurationError(
+                f"{self._path} has the encoding {encoding}, and Lakelog needs UTF-8. Let Lakelog make the file; a "
+                "catalog that is here already moves into one of UTF-8 by the sqlite3 shell's .dump and .read"
+            )
 
     def close(self) -> None:
         self._closed = True

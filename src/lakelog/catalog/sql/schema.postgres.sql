@@ -1,5 +1,6 @@
 -- Lakelog catalog, format 4, for PostgreSQL. Created inside one schema (default: lakelog), which is on the search_path.
 -- Times are milliseconds since 1970-01-01 UTC. JSON is kept as text, byte for byte, since the mirror repeats it.
+-- Every text in an index is COLLATE "C": an operating system that orders texts otherwise some day damages no index.
 
 CREATE TABLE lakelog_migrations (
     version     integer PRIMARY KEY,
@@ -23,7 +24,7 @@ CREATE TABLE dl_tables (
     has_twin          boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 -- Every commit updates one row here: free space in the page lets PostgreSQL do that without touching an index.
-CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END))
+CREATE UNIQUE INDEX dl_tables_live_name ON dl_tables (name_key, (CASE WHEN has_twin THEN name ELSE '' END COLLATE "C"))
 WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dl_tables_location ON dl_tables (hashtextextended(location, 0), hashtextextended(location, 1));
 
@@ -120,7 +121,7 @@ CREATE TABLE dl_protocol_updates (
 -- An application's progress: the row with the largest version is the current one.
 CREATE TABLE dl_txn_actions (
     table_id     bigint NOT NULL,
-    app_id       text NOT NULL,
+    app_id       text COLLATE "C" NOT NULL,
     version      bigint NOT NULL,
     app_version  bigint NOT NULL,
     last_update  bigint,
@@ -130,7 +131,7 @@ CREATE TABLE dl_txn_actions (
 
 CREATE TABLE dl_domain_metadata (
     table_id       bigint NOT NULL,
-    domain         text NOT NULL,
+    domain         text COLLATE "C" NOT NULL,
     version        bigint NOT NULL,
     configuration  text NOT NULL,
     removed        boolean NOT NULL,
@@ -161,7 +162,7 @@ CREATE TABLE dl_mirror_status (
 
 -- A write in flight: its own directory below a location, from before its first file until it has ended or expired.
 CREATE TABLE dl_writes (
-    directory   text PRIMARY KEY,
+    directory   text COLLATE "C" PRIMARY KEY,
     location    text NOT NULL,
     started_at  bigint NOT NULL,
     expires_at  bigint NOT NULL
@@ -208,7 +209,7 @@ CREATE TABLE partitions (
     table_id  bigint NOT NULL,
     version   bigint NOT NULL,
     ordinal   integer NOT NULL,
-    key       text NOT NULL,
+    key       text COLLATE "C" NOT NULL,
     value     text,
     PRIMARY KEY (table_id, version, ordinal, key)
 );
