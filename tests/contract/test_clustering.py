@@ -81,3 +81,11 @@ def test_an_overwrite_of_the_schema_keeps_clustering_by_columns_that_stay(lake: 
         commit(lake, dataset, *plan_overwrite(dataset.snapshot(), arriving, None).actions)
         assert columns(dataset) == kept
     check_invariants(lake)
+
+
+def test_a_table_that_becomes_partitioned_is_no_longer_clustered(lake: Lake) -> None:
+    dataset = clustered(lake, "t", ["id"])
+    plan = plan_overwrite(dataset.snapshot(), SCHEMA, ["id"])
+    commit(lake, dataset, *plan.actions)
+    assert (columns(dataset), dataset.snapshot().metadata.partition_columns) == ((), ("id",))
+    check_invariants(lake)

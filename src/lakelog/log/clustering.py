@@ -1,5 +1,7 @@
 """The columns that Delta clusters a table by, which a domain of metadata names as files do."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from lakelog.actions import DomainMetadata
@@ -22,10 +24,10 @@ def cluster_as(snapshot: Snapshot, configuration: str | None) -> list[DomainMeta
     return [DomainMetadata(domain=CLUSTERING, configuration=present, removed=True)]
 
 
-def cluster_by_what_stays(snapshot: Snapshot, physical: pa.Schema) -> list[DomainMetadata]:
-    """What ends the clustering of a table that gets another schema, if that lacks one of its columns."""
+def cluster_by_what_stays(snapshot: Snapshot, physical: pa.Schema, partitions: Sequence[str]) -> list[DomainMetadata]:
+    """What ends the clustering of a table that gets another schema: it lacks one of its columns, or has partitions."""
     present = snapshot.domain(CLUSTERING)
-    if present is None or all(_has(physical, path) for path in clustering_columns(present)):
+    if present is None or (not partitions and all(_has(physical, path) for path in clustering_columns(present))):
         return []
     return cluster_as(snapshot, None)
 

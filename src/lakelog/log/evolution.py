@@ -174,7 +174,7 @@ def plan_overwrite(snapshot: Snapshot, incoming: Any, partition_by: Sequence[str
         base_version=snapshot.version,
         schema=schema,
         changes=changes_between(snapshot.schema, schema),
-        actions=(*actions, *cluster_by_what_stays(snapshot, physical)),
+        actions=(*actions, *cluster_by_what_stays(snapshot, physical, partitions)),
         incoming=arriving,
         physical=physical,
     )
