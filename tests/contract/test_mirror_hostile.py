@@ -1,9 +1,11 @@
 """Files that somebody put into ``_delta_log`` to break who reads them: commits go on, the mirror says what it found."""
 
+import errno
 import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,21 @@ def test_a_file_that_vanishes_meanwhile_hides_no_other(events: Dataset, monkeypa
     monkeypatch.setattr(os, "scandir", Vanishing)
     names = [each.name for each in lakelog.mirror.storage.LocalStore(log).files()]
     assert names == ["00000000000000000000.json"]
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_passed_over(events: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose newest commit is on a bad sector is not the log that ends before it."""
+
+    class Failing:
+        name = "00000000000000000001.json"
+
+        def is_file(self) -> bool:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = lakelog.mirror.storage.LocalStore(log_of(events))
+    monkeypatch.setattr(os, "scandir", lambda _: nullcontext(iter([Failing()])))
+    with pytest.raises(OSError, match="Input/output error"):
+        store.files()
 
 
 def test_a_link_that_leads_to_itself_keeps_no_checkpoint_from_being_written(lake: Lake) -> None:

@@ -32,6 +32,7 @@ _KINDS = {
 }
 _NO_FILES = {errno.ENXIO, errno.ENODEV, errno.ELOOP}
 """What sockets, devices without a driver and links that lead nowhere answer to who opens them."""
+_NOWHERE = {errno.ENOENT, errno.ELOOP}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -120,11 +121,14 @@ class LocalStore(LogStore):
         found = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory) as entries:
             for entry in entries:
-                # One may vanish meanwhile, as temporary files do, or be a link that leads nowhere.
-                with suppress(FileNotFoundError, OSError):
+                try:
                     if entry.name >= start and entry.is_file():
                         status = entry.stat()
                         found.append(LogFile(entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
+                except OSError as error:
+                    # One may vanish meanwhile, as temporary files do, or be a link that leads nowhere.
+                    if error.errno not in _NOWHERE:
+                        raise
         return sorted(found)
 
     def names(self) -> list[str]:
@@ -138,10 +142,12 @@ class LocalStore(LogStore):
 
     def read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with self._regular(name) as file:
-            data = file.read(limit + 1)
+            # A file of nothing but holes says that it is large, and would fill the memory.
+            is_large = os.fstat(file.fileno()).st_size > limit
+            data = b"" if is_large else file.read(limit + 1)
         if data is None:
             raise UnfitFileError("it is a special file that has nothing to read, not a regular one")
-        if len(data) > limit:
+        if is_large or len(data) > limit:
             raise UnfitFileError(_too_large(limit))
         return data
 
