@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelog.arguments import FLAG, INTEGER, NAMES, OPTIONAL_TEXT, TEXT, Kind, takes
+from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, OPTIONAL_TEXT, TEXT, Kind, takes
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit import Committer
 from lakelog.log.evolution import WritePlan, alter, plan_write
@@ -116,6 +116,7 @@ class Definition:
         parameters = {"name": name, "expr": configuration[key], "existed": "true"}
         return self._alter("DROP CONSTRAINT", parameters, lambda table: drop_constraint(table, name))
 
+    @takes(properties=MAPPING)
     def set_properties(self, properties: Mapping[str, str]) -> CommitResult | None:
         """Sets table properties. What has a door of its own, or can only be chosen at creation, is refused."""
         # What has no JSON is refused below.

@@ -15,7 +15,7 @@ from lakelog.catalog.name_key import name_key
 from lakelog.errors import ConcurrencyError, DatasetNotFoundError, ValidationError, Violation
 from lakelog.log.places import is_absolute
 from lakelog.log.state import Head
-from lakelog.strict_json import is_text
+from lakelog.strict_json import describe, is_text
 from lakelog.upkeep.check_files import FileCheck
 from lakelog.upkeep.places import Places
 from lakelog.upkeep.writes import registered_writes
@@ -35,7 +35,8 @@ def dropped_head(lake: "Lake", name: str) -> Head:
             rows = session.fetch(catalog.queries["dropped_tables"], {"name_key": name_key(name)})
         found = [Head(*row) for row in rows]
     if not found:
-        raise DatasetNotFoundError(f"no dataset {name!r} was dropped in {catalog!r}")
+        shown = repr(name) if is_text(name) else describe(name)
+        raise DatasetNotFoundError(f"no dataset {shown} was dropped in {catalog!r}")
     return next((head for head in found if head.name == name), found[0])
 
 

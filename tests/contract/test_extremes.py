@@ -83,7 +83,16 @@ def test_a_type_that_nests_too_deeply_is_refused_at_every_door(
     assert dataset.version == 0
 
 
-@pytest.mark.parametrize("name", ["\ud800", "a\0", 5, None], ids=["surrogate", "NUL", "number", "None"])
+def _nested(depth: int) -> list[object]:
+    found: list[object] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["\ud800", "a\0", 5, None, _nested(100_000)], ids=["surrogate", "NUL", "number", "None", "nested"]
+)
 def test_a_name_that_no_dataset_can_have_is_not_found(lake: Lake, name: str) -> None:
     for door in (lake.dataset, lake.drop_dataset, lake.undrop_dataset, lambda name: lake.txn_version(name, "app")):
         with pytest.raises(DatasetNotFoundError):
