@@ -6,6 +6,7 @@ Whatever goes wrong around them, they ask again. What they add are small files o
 import itertools
 import logging
 import random
+import signal
 import sys
 import threading
 import time
@@ -66,6 +67,8 @@ def act(pipe: Connection, part: Part) -> None:
     """The target of a child process."""
     # The actors write down what they are told; what is logged besides says the same.
     logging.disable()
+    # What was started in the background ignores it, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Its own threads and files before anything can go wrong with them.
     actor = _Actor(part)
     actor.start()

@@ -106,6 +106,8 @@ class Arena:
         self.proxy: Proxy | None = None
         self.pooler: Pgbouncer | None = None
         self.has_disks = False
+        self.locations: dict[str, Path] = {}
+        """Of the tables."""
         self.mirror_fails = False
         self._actors: dict[int, Child] = {}
         self._teams: dict[int, tuple[str, ...]] = {}
@@ -136,7 +138,7 @@ class Arena:
             directory.mkdir(parents=True, exist_ok=True)
         with self.place.connect() as lake:
             for name in self.tables:
-                lake.create_dataset(name, SCHEMA)
+                self.locations[name] = Path(lake.create_dataset(name, SCHEMA).location)
 
     # Actors
 
@@ -174,6 +176,15 @@ class Arena:
     def pids(self) -> list[int]:
         """Of the actors that live."""
         return [actor.pid for actor in self._actors.values() if actor.is_alive]
+
+    def ends(self, pid: int) -> bool:
+        """Whether an actor dies within some seconds."""
+        end = time.monotonic() + 5
+        while pid in self.pids:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        return True
 
     def revive(self) -> None:
         """Others take the places of actors that are dead."""

@@ -109,8 +109,9 @@ def _has(arena: Arena, kind: Kind) -> bool:
         "pooler": arena.pooler is not None,
         "server": arena.server is not None,
         "disks": arena.has_disks,
+        "mirror": arena.settings.mirror != "manual",
     }
-    return kind.needs is None or there[kind.needs]
+    return all(there[each] for each in kind.needs)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ struct control {
     int32_t refused; /* Threads that did fail to start. */
     int32_t unused;
     int64_t clock;   /* Nanoseconds that the wall clock is wrong by. */
+    int32_t real[4]; /* Errors that the machine itself gave: ENOSPC, EROFS, EMFILE, ENOMEM. */
     struct rule rules[8];
 };
 
@@ -191,6 +192,13 @@ static int struck_path(int operation, int directory, const char *path) {
     return struck(operation, whole);
 }
 
+/* Counts a refusal that is the machine's own. */
+static void counted(void) {
+    int number = errno == ENOSPC ? 0 : errno == EROFS ? 1 : errno == EMFILE ? 2 : errno == ENOMEM ? 3 : -1;
+    if (number >= 0)
+        __atomic_fetch_add(&control->real[number], 1, __ATOMIC_SEQ_CST);
+}
+
 static int is_below(const char *path) {
     return !strncmp(path, root, root_length) && (path[root_length] == '/' || !path[root_length]);
 }
@@ -235,6 +243,8 @@ ssize_t write(int file, const void *data, size_t length) {
         return -1;
     RECORDED(file);
     ssize_t done = real(file, data, wanted);
+    if (done < 0)
+        counted();
     DONE(done > 0, J_WRITE, inode, lseek(file, 0, SEEK_CUR) - done, NULL, NULL, data, (size_t)done)
     if (mode == TEAR) {
         errno = error;
@@ -251,6 +261,8 @@ ssize_t pwrite(int file, const void *data, size_t length, off_t offset) {
         return -1;
     RECORDED(file);
     ssize_t done = real(file, data, wanted, offset);
+    if (done < 0)
+        counted();
     DONE(done > 0, J_WRITE, inode, offset, NULL, NULL, data, (size_t)done)
     if (mode == TEAR) {
         errno = error;
@@ -266,8 +278,12 @@ ssize_t pwrite64(int file, const void *data, size_t length, off64_t offset) {
 /* Vectors go part by part, which is as legal as a short write. */
 ssize_t writev(int file, const struct iovec *parts, int count) {
     REAL(writev);
-    if (!control->armed && journal < 0)
-        return real(file, parts, count);
+    if (!control->armed && journal < 0) {
+        ssize_t done = real(file, parts, count);
+        if (done < 0)
+            counted();
+        return done;
+    }
     ssize_t all = 0;
     for (int number = 0; number < count; number++) {
         ssize_t done = write(file, parts[number].iov_base, parts[number].iov_len);
@@ -282,8 +298,12 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
 
 ssize_t pwritev(int file, const struct iovec *parts, int count, off_t offset) {
     REAL(pwritev);
-    if (!control->armed && journal < 0)
-        return real(file, parts, count, offset);
+    if (!control->armed && journal < 0) {
+        ssize_t done = real(file, parts, count, offset);
+        if (done < 0)
+            counted();
+        return done;
+    }
     ssize_t all = 0;
     for (int number = 0; number < count; number++) {
         ssize_t done = pwrite(file, parts[number].iov_base, parts[number].iov_len, offset + all);
@@ -339,6 +359,10 @@ int posix_fallocate(int file, off_t offset, off_t length) {
     struct stat before = {0};
     fstat(file, &before);
     int done = real(file, offset, length);
+    if (done) {
+        errno = done;
+        counted();
+    }
     DONE(!done && offset + length > before.st_size, J_TRUNCATE, inode, offset + length, NULL, NULL, NULL, 0)
     return done;
 }
@@ -353,7 +377,10 @@ int fallocate(int file, int mode, off_t offset, off_t length) {
         errno = EOPNOTSUPP;
         return -1;
     }
-    return real(file, mode, offset, length);
+    int done = real(file, mode, offset, length);
+    if (done)
+        counted();
+    return done;
 }
 
 int fallocate64(int file, int mode, off64_t offset, off64_t length) { return fallocate(file, mode, offset, length); }
@@ -398,8 +425,12 @@ static int open_any(int directory, const char *path, int flags, mode_t mode) {
     REAL(openat);
     if (flags & O_CREAT && struck_path(CREATE, directory, path))
         return -1;
-    if (journal < 0 || !(flags & (O_CREAT | O_TRUNC)))
-        return real(directory, path, flags, mode);
+    if (journal < 0 || !(flags & (O_CREAT | O_TRUNC))) {
+        int file = real(directory, path, flags, mode);
+        if (file < 0)
+            counted();
+        return file;
+    }
     char whole[PATH_MAX];
     absolute(directory, path, whole);
     if (!is_below(whole))
@@ -455,8 +486,12 @@ int creat(const char *path, mode_t mode) { return open_any(AT_FDCWD, path, O_CRE
 #define NAMES(operation, kind, from_directory, from, to_directory, to, call)                                           \
     if (struck_path(operation, to_directory, to))                                                                      \
         return -1;                                                                                                     \
-    if (journal < 0)                                                                                         \
-        return call;                                                                                                   \
+    if (journal < 0) {                                                                                                 \
+        int done = call;                                                                                               \
+        if (done)                                                                                                      \
+            counted();                                                                                                 \
+        return done;                                                                                                   \
+    }                                                                                                                  \
     char one[PATH_MAX], other[PATH_MAX];                                                                               \
     absolute(from_directory, from, one);                                                                               \
     absolute(to_directory, to, other);                                                                                 \
@@ -503,6 +538,52 @@ int mkdirat(int directory, const char *path, mode_t mode) {
 
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
+/* Descriptors and memory, which run out by themselves */
+
+int socket(int domain, int type, int protocol) {
+    REAL(socket);
+    int file = real(domain, type, protocol);
+    if (file < 0)
+        counted();
+    return file;
+}
+
+void *mmap(void *address, size_t length, int protection, int flags, int file, off_t offset) {
+    void *found = (void *)syscall(SYS_mmap, address, length, protection, flags, file, offset);
+    if (found == MAP_FAILED)
+        counted();
+    return found;
+}
+
+void *mmap64(void *address, size_t length, int protection, int flags, int file, off64_t offset) {
+    return mmap(address, length, protection, flags, file, offset);
+}
+
+#ifdef __GLIBC__
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+
+void *malloc(size_t length) {
+    void *found = __libc_malloc(length);
+    if (!found)
+        counted();
+    return found;
+}
+
+void *calloc(size_t count, size_t length) {
+    void *found = __libc_calloc(count, length);
+    if (!found)
+        counted();
+    return found;
+}
+
+void *realloc(void *before, size_t length) {
+    void *found = __libc_realloc(before, length);
+    if (!found && length)
+        counted();
+    return found;
+}
+#endif
+
 /* The clock and threads */
 
 int clock_gettime(clockid_t clock, struct timespec *found) {
@@ -540,5 +621,9 @@ int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict at
         __atomic_fetch_add(&control->refused, 1, __ATOMIC_SEQ_CST);
         return EAGAIN;
     }
-    return real(thread, attributes, run, argument);
+    int done = real(thread, attributes, run, argument);
+    if (done == EAGAIN)
+        /* Of the memory that its stack needs. */
+        __atomic_fetch_add(&control->real[3], 1, __ATOMIC_SEQ_CST);
+    return done;
 }

@@ -36,6 +36,9 @@ class Mode(IntEnum):
     WAIT = 4
 
 
+_REAL = (errno.ENOSPC, errno.EROFS, errno.EMFILE, errno.ENOMEM)
+
+
 class _Rule(ctypes.Structure):
     _fields_ = (
         ("operations", ctypes.c_int32),
@@ -56,6 +59,7 @@ class _Control(ctypes.Structure):
         ("refused", ctypes.c_int32),
         ("unused", ctypes.c_int32),
         ("clock", ctypes.c_int64),
+        ("real", ctypes.c_int32 * 4),
         ("rules", _Rule * 8),
     )
 
@@ -124,6 +128,10 @@ class Control:
     def refuse_threads(self, count: int) -> None:
         """So many threads will not start."""
         self._block.threads = count
+
+    def refusals(self, error: int) -> int:
+        """How often the machine itself has said that there is no room, no descriptor or no memory."""
+        return int(self._block.real[_REAL.index(error)])
 
     @property
     def refused_threads(self) -> int:

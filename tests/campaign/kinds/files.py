@@ -4,11 +4,15 @@ import errno
 import random
 
 from tests.campaign.arena import Arena
-from tests.campaign.kinds.kind import ALL, FILES, Kind, pause
+from tests.campaign.kinds.kind import ALL, FILES, Kind, pause, wait_for
 from tests.campaign.shim import Mode, Operations, Rule
 
 _CATALOG, _DATA, _MIRROR = "/catalog/", ".parquet", "/_delta_log"
 _CHANGES = Operations.WRITE | Operations.CREATE | Operations.LINK | Operations.UNLINK | Operations.TRUNCATE
+
+
+def _needs(path: str) -> tuple[str, ...]:
+    return ("shim", "mirror") if path == _MIRROR else ("shim",)
 
 
 def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...], **options: int) -> Kind:
@@ -26,7 +30,7 @@ def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...]
         pause(rng, 0.1, 0.4)
         return arena.control.disarm()
 
-    return Kind(name=name, strike=strike, backends=backends, needs="shim")
+    return Kind(name=name, strike=strike, backends=backends, needs=_needs(path))
 
 
 def _read_only(name: str, path: str, backends: tuple[str, ...]) -> Kind:
@@ -34,9 +38,9 @@ def _read_only(name: str, path: str, backends: tuple[str, ...]) -> Kind:
         assert arena.control is not None
         arena.control.arm(Rule(operations=_CHANGES, path=path, error=errno.EROFS, times=1 << 30))
         pause(rng, 0.1, 0.6)
-        return arena.control.disarm()
+        return int(arena.control.disarm() > 0)
 
-    return Kind(name=name, strike=strike, backends=backends, needs="shim")
+    return Kind(name=name, strike=strike, backends=backends, needs=_needs(path))
 
 
 def _slow(arena: Arena, rng: random.Random) -> int:
@@ -47,15 +51,14 @@ def _slow(arena: Arena, rng: random.Random) -> int:
 
 
 def _fail_for_good(arena: Arena, rng: random.Random) -> int:
-    """The mirror of every table fails for the rest of the round, or works again."""
+    """The mirror of every table fails from now on, or works again. Counted when something has failed."""
     assert arena.control is not None
-    if arena.mirror_fails:
-        arena.control.disarm(_FOR_GOOD)
-    else:
-        arena.control.arm(Rule(operations=Operations.WRITE, path=_MIRROR, times=1 << 30), _FOR_GOOD)
     arena.mirror_fails = not arena.mirror_fails
-    pause(rng, 0.0, 0.1)
-    return int(arena.mirror_fails)
+    if not arena.mirror_fails:
+        arena.control.disarm(_FOR_GOOD)
+        return 0
+    arena.control.arm(Rule(operations=Operations.WRITE, path=_MIRROR, times=1 << 30), _FOR_GOOD)
+    return int(wait_for(lambda: arena.control is not None and arena.control.hits(_FOR_GOOD) > 0))
 
 
 _FOR_GOOD = 7
@@ -88,6 +91,6 @@ KINDS = [
     _read_only("a read-only disk under the catalog", _CATALOG, FILES),
     _read_only("a read-only disk under the data", "/lake/", ALL),
     _read_only("a read-only disk under the mirror", _MIRROR, ALL),
-    Kind(name="a mirror that fails for thousands of commits", strike=_fail_for_good, needs="shim"),
-    Kind(name="a disk that syncs slowly", strike=_slow, needs="shim"),
+    Kind(name="a mirror that fails until it is mended", strike=_fail_for_good, needs=("shim", "mirror")),
+    Kind(name="a disk that syncs slowly", strike=_slow, needs=("shim",)),
 ]

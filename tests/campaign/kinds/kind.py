@@ -21,8 +21,18 @@ class Kind:
     name: str
     strike: Strike
     backends: tuple[str, ...] = ALL
-    needs: str | None = None
-    """What an arena must have for it: ``shim``, ``proxy``, ``pooler``, ``server`` or ``disks``."""
+    needs: tuple[str, ...] = ()
+    """What an arena must have for it: ``shim``, ``proxy``, ``pooler``, ``server``, ``disks`` or ``mirror``."""
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 2.0) -> bool:
+    """Whether something does happen within some time."""
+    end = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def pause(rng: random.Random, least: float, most: float) -> None:

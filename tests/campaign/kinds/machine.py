@@ -1,9 +1,11 @@
 """A machine that is full, whose clock jumps, and whose descriptors, memory and threads run out."""
 
 import contextlib
+import errno
 import os
 import random
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.campaign.arena import Arena
@@ -14,6 +16,8 @@ _LOCKS = ("-lock", "-turn", "-next")
 
 def _full(arena: Arena, rng: random.Random, directory: Path) -> int:
     """Takes all room that a disk has left, but for a few bytes."""
+    assert arena.control is not None
+    before = arena.control.refusals(errno.ENOSPC)
     ballast = directory / "ballast"
     with ballast.open("wb") as file:
         for _ in range(3):
@@ -23,7 +27,7 @@ def _full(arena: Arena, rng: random.Random, directory: Path) -> int:
                 os.posix_fallocate(file.fileno(), size, max(left.f_bavail * left.f_frsize, 1))
     pause(rng, 0.1, 0.6)
     ballast.unlink()
-    return 1
+    return int(arena.control.refusals(errno.ENOSPC) > before)
 
 
 def _full_catalog(arena: Arena, rng: random.Random) -> int:
@@ -52,7 +56,7 @@ def _clock(sign: int) -> Kind:
         arena.control.set_clock(0)
         return 2
 
-    return Kind(name=f"a clock that jumps {'ahead' if sign > 0 else 'back'}, and again", strike=strike, needs="shim")
+    return Kind(name=f"a clock that jumps {'ahead' if sign > 0 else 'back'}, and again", strike=strike, needs=("shim",))
 
 
 def _descriptors(arena: Arena, rng: random.Random) -> int:
@@ -61,7 +65,7 @@ def _descriptors(arena: Arena, rng: random.Random) -> int:
     def most(pid: int) -> int:
         return len(list(Path(f"/proc/{pid}/fd").iterdir())) + rng.randrange(3)
 
-    return _limited(arena, rng, resource.RLIMIT_NOFILE, most)
+    return _limited(arena, rng, resource.RLIMIT_NOFILE, errno.EMFILE, most)
 
 
 def _memory(arena: Arena, rng: random.Random) -> int:
@@ -69,21 +73,22 @@ def _memory(arena: Arena, rng: random.Random) -> int:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
         return pages * resource.getpagesize() + rng.choice((0, 1 << 16, 1 << 20, 1 << 22))
 
-    return _limited(arena, rng, resource.RLIMIT_AS, size)
+    return _limited(arena, rng, resource.RLIMIT_AS, errno.ENOMEM, size)
 
 
-def _limited(arena: Arena, rng: random.Random, limit: int, most: object) -> int:
+def _limited(arena: Arena, rng: random.Random, limit: int, error: int, most: Callable[[int], int]) -> int:
+    """Counts only if something was refused: the process may need no more of it."""
+    assert arena.control is not None
     pids = arena.pids
     if not pids:
         return 0
-    pid = rng.choice(pids)
+    pid, before = rng.choice(pids), arena.control.refusals(error)
     with contextlib.suppress(OSError, ValueError):
         soft, hard = resource.prlimit(pid, limit)
-        resource.prlimit(pid, limit, (most(pid), hard))  # type: ignore[operator]
+        resource.prlimit(pid, limit, (most(pid), hard))
         pause(rng, 0.1, 0.5)
         resource.prlimit(pid, limit, (soft, hard))
-        return 1
-    return 0
+    return int(arena.control.refusals(error) > before)
 
 
 def _threads(arena: Arena, rng: random.Random) -> int:
@@ -96,12 +101,12 @@ def _threads(arena: Arena, rng: random.Random) -> int:
 
 
 KINDS = [
-    Kind(name="a full disk under the catalog", strike=_full_catalog, backends=FILES, needs="disks"),
-    Kind(name="a full disk under data and mirror", strike=_full_data, needs="disks"),
+    Kind(name="a full disk under the catalog", strike=_full_catalog, backends=FILES, needs=("disks", "shim")),
+    Kind(name="a full disk under data and mirror", strike=_full_data, needs=("disks", "shim")),
     Kind(name="a lock file that is deleted", strike=_delete_locks, backends=("sqlite",)),
     _clock(1),
     _clock(-1),
-    Kind(name="descriptors that run out", strike=_descriptors),
-    Kind(name="memory that runs out", strike=_memory),
-    Kind(name="threads that do not start", strike=_threads, needs="shim"),
+    Kind(name="descriptors that run out", strike=_descriptors, needs=("shim",)),
+    Kind(name="memory that runs out", strike=_memory, needs=("shim",)),
+    Kind(name="threads that do not start", strike=_threads, needs=("shim",)),
 ]

@@ -5,24 +5,19 @@ import random
 import time
 from pathlib import Path
 
-from lakelog import LakelogError
 from tests.campaign.arena import Arena
 from tests.campaign.kinds.kind import Kind, pause
 
 _FOREIGN = '{"commitInfo":{"timestamp":1,"operation":"WRITE","engineInfo":"somebody else"}}\n'
 
 
-def _logs(arena: Arena) -> dict[str, Path]:
-    with arena.place.connect(create=False, mirror="manual", timeout=20) as lake:
-        return {name: Path(lake.dataset(name).location) / "_delta_log" for name in arena.tables}
+def _log(arena: Arena, rng: random.Random) -> Path:
+    return rng.choice(list(arena.locations.values())) / "_delta_log"
 
 
 def _replace_directory(arena: Arena, rng: random.Random) -> int:
     """Every publication fails, as long as a file stands in the directory's place."""
-    try:
-        log = rng.choice(list(_logs(arena).values()))
-    except LakelogError:
-        return 0
+    log = _log(arena, rng)
     away = log.with_name("_delta_log.away")
     log.rename(away)
     try:
@@ -53,10 +48,7 @@ def _bring_back(log: Path, away: Path) -> None:
 
 def _foreign_commit(arena: Arena, rng: random.Random) -> int:
     """The mirror stops until a person takes it away. Commits go on."""
-    try:
-        log = rng.choice(list(_logs(arena).values()))
-    except LakelogError:
-        return 0
+    log = _log(arena, rng)
     versions = [int(path.stem) for path in log.glob("*.json") if path.stem.isdigit()]
     path = log / f"{max(versions, default=0) + rng.randrange(1, 4):020}.json"
     try:
@@ -71,6 +63,6 @@ def _foreign_commit(arena: Arena, rng: random.Random) -> int:
 
 
 KINDS = [
-    Kind(name="a file in the place of the mirror", strike=_replace_directory),
-    Kind(name="a stranger's commit in the mirror", strike=_foreign_commit),
+    Kind(name="a file in the place of the mirror", strike=_replace_directory, needs=("mirror",)),
+    Kind(name="a stranger's commit in the mirror", strike=_foreign_commit, needs=("mirror",)),
 ]

@@ -17,7 +17,7 @@ def _on_proxy(name: str, act: Callable[[Proxy, random.Random], int]) -> Kind:
         assert arena.proxy is not None
         return act(arena.proxy, rng)
 
-    return Kind(name=name, strike=strike, backends=("postgres",), needs="proxy")
+    return Kind(name=name, strike=strike, backends=("postgres",), needs=("proxy",))
 
 
 def _cut(proxy: Proxy, rng: random.Random) -> int:
@@ -110,6 +110,6 @@ KINDS = [
     _at("a COMMIT of which a part arrives", "at_commit", _send_a_part),
     _at("a COMMIT that arrives when its client is gone", "at_commit", _hang_up_after),
     _at("a BEGIN that never arrives", "at_begin", lambda link, message: link.cut()),
-    Kind(name="SIGKILL of pgbouncer", strike=_kill_pooler, backends=("postgres",), needs="pooler"),
-    Kind(name="SIGSTOP of pgbouncer", strike=_pause_pooler, backends=("postgres",), needs="pooler"),
+    Kind(name="SIGKILL of pgbouncer", strike=_kill_pooler, backends=("postgres",), needs=("pooler",)),
+    Kind(name="SIGSTOP of pgbouncer", strike=_pause_pooler, backends=("postgres",), needs=("pooler",)),
 ]

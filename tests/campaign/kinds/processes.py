@@ -11,7 +11,8 @@ from tests.campaign.kinds.kind import Kind, pause
 
 def _signalled(number: signal.Signals) -> Kind:
     def strike(arena: Arena, rng: random.Random) -> int:
-        return _send(arena, rng, number) is not None
+        pid = _send(arena, rng, number)
+        return int(pid is not None and arena.ends(pid))
 
     return Kind(name=f"{number.name} of a writer", strike=strike)
 
@@ -55,7 +56,7 @@ def _freeze_and_kill(arena: Arena, rng: random.Random) -> int:
     pause(rng, 0.05, 0.5)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    return 1
+    return int(arena.ends(pid))
 
 
 KINDS = [

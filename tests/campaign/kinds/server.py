@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from tests.campaign.arena import Arena
-from tests.campaign.kinds.kind import Kind, pause
+from tests.campaign.kinds.kind import Kind, pause, wait_for
 
 _WRITERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'lakelog' AND pid <> pg_backend_pid() "
@@ -83,7 +83,7 @@ def _restart(*, crash: bool) -> Kind:
         name=f"an {how} restart of the server" if crash else f"a {how} restart of the server",
         strike=strike,
         backends=("postgres",),
-        needs="server",
+        needs=("server",),
     )
 
 
@@ -108,15 +108,21 @@ def _lose_standby(arena: Arena, rng: random.Random) -> int:
     """Commits wait for one that is not there; then nobody is to be waited for."""
     _set(arena, "synchronous_standby_names", "'nobody'")
     pause(rng, 0.1, 1.0)
+    waiting: list[Any] = []
     with _administrator(arena) as connection:
-        waiting = connection.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").fetchall()
+
+        def somebody_waits() -> bool:
+            waiting[:] = connection.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").fetchall()
+            return bool(waiting)
+
+        wait_for(somebody_waits, 1.0)
         # An administrator who does what PostgreSQL warns of.
         if rng.random() < 0.5:
             for (pid,) in waiting:
                 function = rng.choice(("pg_cancel_backend", "pg_terminate_backend"))
                 connection.execute(f"SELECT {function}(%s)", (pid,))
     _set(arena, "synchronous_standby_names", "''")
-    return max(len(waiting), 1)
+    return len(waiting)
 
 
 def _set(arena: Arena, name: str, value: str) -> None:
@@ -132,7 +138,8 @@ def _lock_tables(arena: Arena, rng: random.Random) -> int:
         with contextlib.suppress(psycopg.errors.LockNotAvailable):
             connection.execute(f'LOCK TABLE "{arena.place.schema}".{name} IN ACCESS EXCLUSIVE MODE')
             pause(rng, 0.1, 1.0)
-    return 1
+            return 1
+    return 0
 
 
 def _take_all_connections(arena: Arena, rng: random.Random) -> int:
@@ -163,12 +170,12 @@ def _await(arena: Arena) -> None:
 KINDS = [
     _told("pg_terminate_backend"),
     _told("pg_cancel_backend"),
-    Kind(name="SIGKILL of a session, and recovery", strike=_kill_backend, backends=("postgres",), needs="server"),
-    Kind(name="SIGSTOP of a session", strike=_freeze_backend, backends=("postgres",), needs="server"),
+    Kind(name="SIGKILL of a session, and recovery", strike=_kill_backend, backends=("postgres",), needs=("server",)),
+    Kind(name="SIGSTOP of a session", strike=_freeze_backend, backends=("postgres",), needs=("server",)),
     _restart(crash=True),
     _restart(crash=False),
-    Kind(name="SIGKILL of the postmaster", strike=_kill_postmaster, backends=("postgres",), needs="server"),
-    Kind(name="a synchronous standby that is gone", strike=_lose_standby, backends=("postgres",), needs="server"),
+    Kind(name="SIGKILL of the postmaster", strike=_kill_postmaster, backends=("postgres",), needs=("server",)),
+    Kind(name="a synchronous standby that is gone", strike=_lose_standby, backends=("postgres",), needs=("server",)),
     Kind(name="a table that an administrator locks", strike=_lock_tables, backends=("postgres",)),
-    Kind(name="connections that run out", strike=_take_all_connections, backends=("postgres",), needs="server"),
+    Kind(name="connections that run out", strike=_take_all_connections, backends=("postgres",), needs=("server",)),
 ]
