@@ -8,9 +8,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # The processes that the campaign kills are forked from one that has imported what they need.
 import tests.faults.children
@@ -42,21 +44,31 @@ def main(arguments: Sequence[str]) -> int:
         for each in machine.lacks:
             print(f"not tried: {each}", flush=True)
         end = began + options.minutes * 60
+
+        def step(name: str, run: Callable[..., None], *arguments: Any) -> None:
+            """One part of the campaign. If it fails itself, that is a finding, and the others go on."""
+            try:
+                run(report, *arguments)
+            except Exception:
+                tail = traceback.format_exc()[-3000:]
+                report.findings.append(f"{name}: the campaign itself fails:\n{tail}")
+                print(f"{name}: the campaign itself fails\n{tail}", flush=True)
+            report.seconds = time.monotonic() - began
+            if options.output:
+                report.save(Path(options.output))
+
         with postgres_for(directory, options.backend) as postgres:
             number = 0
             while time.monotonic() < end or number < len(options.backend):
                 backend = options.backend[number % len(options.backend)]
-                _round(report, machine, backend, options.seed * 100_000 + number, options.seconds, postgres)
+                seed = options.seed * 100_000 + number
+                step(f"{backend}, seed {seed}", _round, machine, backend, seed, options.seconds, postgres)
                 if number % 3 == 2:
-                    _loss_of_power(report, machine, options, number)
-                    _hostile_inputs(report, directory, options.seed * 100_000 + number, options.inputs)
+                    step(f"losses of power, seed {seed}", _loss_of_power, machine, options, number)
+                    step(f"hostile inputs, seed {seed}", _hostile_inputs, directory, seed, options.inputs)
                 number += 1
         if options.soak:
-            report.soak = soak(directory / "soak", commits=options.soak, snapshots=options.soak // 5)
-            report.findings += report.soak.pop("findings")
-    report.seconds = time.monotonic() - began
-    if options.output:
-        report.save(Path(options.output))
+            step("soak", _soak, directory, options.soak)
     print(report.text())
     print("nothing was lost, told wrongly or unclear" if report.is_clean else "SOMETHING IS WRONG, see above")
     return 0 if report.is_clean else 1
@@ -124,6 +136,11 @@ def _loss_of_power(report: Report, machine: Machine, options: argparse.Namespace
         print(f"{backend}, seed {seed}: {found.losses} losses of power, {len(found.findings)} findings", flush=True)
         for each in found.findings[:5]:
             print(f"  {each}", flush=True)
+
+
+def _soak(report: Report, directory: Path, commits: int) -> None:
+    report.soak = soak(directory / "soak", commits=commits, snapshots=commits // 5)
+    report.findings += report.soak.pop("findings")
 
 
 def _hostile_inputs(report: Report, directory: Path, seed: int, count: int) -> None:

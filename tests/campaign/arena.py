@@ -148,7 +148,7 @@ class Arena:
         if self.settings.upkeep and self.settings.backend != "duckdb":
             self._spawn(("vacuumer",))
 
-    def _spawn(self, team: tuple[str, ...]) -> None:
+    def _spawn(self, team: tuple[str, ...]) -> int:
         number = next(self._numbers)
         door = number % len(self.doors)
         extra = ("vacuumer",) if self.settings.upkeep and self.settings.backend == "duckdb" else ()
@@ -171,6 +171,7 @@ class Arena:
             assert actor.receive() == READY
         self._actors[number] = actor
         self._teams[number] = team
+        return number
 
     @property
     def pids(self) -> list[int]:
@@ -190,28 +191,38 @@ class Arena:
         """Others take the places of actors that are dead."""
         for number, actor in list(self._actors.items()):
             if not actor.is_alive:
-                actor.__exit__()
-                del self._actors[number]
-                self._spawn(self._teams[number])
+                self._replace(number)
+
+    def _replace(self, number: int) -> int:
+        self._actors.pop(number).__exit__()
+        return self._spawn(self._teams[number])
 
     def pulse(self) -> list[str]:
         """Who does not get on any more, though nothing is wrong any longer."""
         if self.control is not None:
             self.control.calm()
         self.revive()
-        for actor in self._actors.values():
+        stuck, dead = self._ask_all(list(self._actors))
+        # They may have died of what went wrong before. Others in their places have no reason to.
+        new = [self._replace(number) for number in dead]
+        still_stuck, dead = self._ask_all(new)
+        return stuck + still_stuck + [f"actor-{number} has died" for number in dead]
+
+    def _ask_all(self, numbers: list[int]) -> tuple[list[str], list[int]]:
+        """Which threads do not get on, and which actors are dead."""
+        for number in numbers:
             with contextlib.suppress(OSError):
-                actor.send(PULSE)
+                self._actors[number].send(PULSE)
         stuck: list[str] = []
-        for number, actor in self._actors.items():
+        dead: list[int] = []
+        for number in numbers:
             try:
-                stuck += actor.receive()
+                stuck += self._actors[number].receive()
             except (EOFError, OSError):
-                # It has died of what went wrong before, which is an answer, too.
-                continue
+                dead.append(number)
             except AssertionError as error:
                 stuck.append(f"actor-{number}: {error!r}")
-        return stuck
+        return stuck, dead
 
     def stop(self) -> None:
         for actor in self._actors.values():
@@ -244,6 +255,8 @@ class Arena:
         outcome.findings += [str(finding) for finding in check(history)]
         told = Counter(write.told for write in story.writes)
         outcome.acknowledged = told[Told.COMMITTED]
+        if not outcome.acknowledged:
+            outcome.findings.append("no commit was acknowledged")
         outcome.failed, outcome.unknown = told[Told.FAILED], told[Told.UNKNOWN]
         outcome.reads = len(story.reads)
         outcome.errors += story.errors

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from tests.campaign.arena import Arena, Outcome, Settings
 from tests.campaign.kinds import files, machine, mirror, network, processes, server
 from tests.campaign.kinds.kind import Kind
@@ -91,6 +93,7 @@ def _furnish(arena: Arena, machine: Machine, postgres: Server | None, rng: rando
         arena.has_disks = True
     if postgres is None:
         return
+    _revive(postgres)
     arena.server = postgres
     arena.proxy = stack.enter_context(Proxy(postgres.url))
     doors = [(arena.place.url, {}), (arena.proxy.url, {})]
@@ -100,6 +103,19 @@ def _furnish(arena: Arena, machine: Machine, postgres: Server | None, rng: rando
     rng.shuffle(doors)
     arena.doors = [Place("postgres", url, arena.root, arena.place.schema) for url, _ in doors]
     arena.options = [options for _, options in doors]
+
+
+def _revive(server: Server) -> None:
+    """A round that failed itself may have left a server that does not run, or has a standby to wait for."""
+    try:
+        psycopg.connect(server.url, connect_timeout=5).close()
+    except psycopg.Error:
+        with contextlib.suppress(Exception):
+            server.halt(crash=True)
+        server.start()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM RESET ALL")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def _has(arena: Arena, kind: Kind) -> bool:

@@ -71,7 +71,7 @@ OTHERS = (
 FLOATS = (0.5, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1e308)
 
 
-def value(rng: random.Random, depth: int = 2) -> Any:
+def value(rng: random.Random, depth: int = 2, deepest: int = 3000) -> Any:
     kind = rng.randrange(12 if depth else 9)
     if kind < 3:
         return text(rng)
@@ -86,8 +86,8 @@ def value(rng: random.Random, depth: int = 2) -> Any:
             (*OTHERS, object(), np.int64(5), np.float64("nan"), pa.scalar(1), Path("x"), range(3), 1 + 2j)
         )
     if kind == 8:
-        return deep(rng.choice((3, 150, 3000)), rng)
-    inner = [value(rng, depth - 1) for _ in range(rng.randrange(4))]
+        return deep(rng.choice((3, 150, deepest)), rng)
+    inner = [value(rng, depth - 1, deepest) for _ in range(rng.randrange(4))]
     if kind == 9:
         return inner
     if kind == 10:
@@ -163,7 +163,8 @@ def odd_files(world: World, rng: random.Random) -> None:
     }
     name = rng.choice([*columns, "row_count", "tags", "deletion_vector", "extra", "strange"])
     try:
-        columns[name] = pa.array([value(rng) for _ in range(count)])
+        # PyArrow takes minutes for a table of a type that is thousands deep.
+        columns[name] = pa.array([value(rng, deepest=150) for _ in range(count)])
     except (pa.ArrowException, OverflowError, TypeError, ValueError, UnicodeEncodeError, RecursionError):
         columns[name] = pa.array([text(rng).encode(errors="ignore").decode() for _ in range(count)])
     dataset = world.table(commits=0)
