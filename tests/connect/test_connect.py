@@ -99,6 +99,22 @@ found["unsteady"] = [
     refused(lambda: lakelog.write_dataset(lake, "events", rows(9), "overwrite", replace_where="rand() < 0.5")),
     refused(lambda: lake.dataset("events").delete("rand() < 0.5", spark=spark)),
 ]
+
+# What is asked of a row depends on rows of another table.
+spark.sql("SELECT 0 AS kind, 4 AS most UNION ALL SELECT 1, 20 UNION ALL SELECT 2, 0").createOrReplaceTempView("limits")
+correlated = "id < (SELECT max(most) FROM limits WHERE kind = {})"
+for name in ("deleted", "updated", "merged", "replaced"):
+    lakelog.write_dataset(lake, name, rows(6).coalesce(1))
+lake.dataset("deleted").delete(correlated.format("k"), spark=spark)
+lake.dataset("updated").update({"id": "id + 100"}, correlated.format("k"), spark=spark)
+merge = lake.dataset("merged").merge(rows(6).alias("s"), "t.id = s.id", alias="t")
+merge.whenMatchedDelete(correlated.format("t.k").replace("id <", "t.id <")).execute()
+lakelog.write_dataset(lake, "replaced", rows(1), "overwrite", replace_where=correlated.format("k"))
+changed = ("deleted", "updated", "merged", "replaced")
+found["correlated"] = {name: ids(lakelog.read_dataset(lake, name, spark=spark)) for name in changed}
+found["unsteady"].append(
+    refused(lambda: lake.dataset("deleted").delete(f"{correlated.format('k')} AND rand() < 0.5", spark=spark))
+)
 lake.close()
 spark.stop()
 print(json.dumps(found))
@@ -153,6 +169,15 @@ def test_rules_are_enforced(found: dict[str, Any]) -> None:
 
 def test_conditions_that_choose_other_rows_each_time_are_refused(found: dict[str, Any]) -> None:
     assert all("gives another answer each time it is asked" in (each or "") for each in found["unsteady"])
+
+
+def test_conditions_may_depend_on_rows_of_another_table(found: dict[str, Any]) -> None:
+    assert found["correlated"] == {
+        "deleted": [2, 5],
+        "updated": [2, 5, 100, 101, 103, 104],
+        "merged": [2, 5],
+        "replaced": [0, 2, 5],
+    }
 
 
 def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:

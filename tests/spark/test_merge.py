@@ -300,6 +300,13 @@ class TestRefused:
         with pytest.raises(ValidationError, match="merge condition"):
             dataset.merge(source_of(spark, (3, "x")), "t.nope = src.id", alias="t").whenMatchedDelete().execute()
 
+    def test_a_condition_that_a_join_refuses_is_refused(self, local: Lake, spark: SparkSession) -> None:
+        dataset = make(local, spark, numbered(0, 3))
+        asked = "t.id = src.id AND t.id < (SELECT max(id) FROM VALUES (1) AS v(id) WHERE v.id = t.id)"
+        merge = dataset.merge(source_of(spark, (1, "x")), asked, alias="t").whenMatchedDelete()
+        with pytest.raises(ValidationError, match="merge condition"):
+            merge.execute()
+
 
 class TestTogether:
     @pytest.mark.parametrize(

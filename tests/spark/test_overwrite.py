@@ -110,6 +110,14 @@ class TestReplaceByPartition:
             local.dataset(NAME).delete(condition)
         assert (local.dataset(NAME).version, rows(local)) == (0, [(0,), (1,), (2,)])
 
+    def test_a_condition_may_depend_on_rows_of_another_table(self, local: Lake, spark: SparkSession) -> None:
+        write_dataset(local, NAME, spark.range(6))
+        condition = "id < (SELECT max(most) FROM VALUES (0, 3), (1, 0) AS v(kind, most) WHERE kind = id % 2)"
+        write_dataset(local, NAME, spark.range(1), "overwrite", replace_where=condition)
+        assert rows(local) == [(0,), (1,), (3,), (4,), (5,)]
+        with pytest.raises(SchemaMismatchError, match="replace_where: 1 rows do not match"):
+            write_dataset(local, NAME, spark.range(2), "overwrite", replace_where=condition)
+
 
 class TestFileSize:
     @pytest.mark.parametrize("partition_by", [None, ["k"]])

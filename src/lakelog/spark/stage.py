@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _NEW = "__lakelog_new"
 _COUNTED = "__lakelog_counted"
+_OUTSIDE = "__lakelog_outside"
 _IN_SPARK = 2000
 """Files from which on Spark's tasks read the footers."""
 
@@ -114,9 +115,12 @@ class Stage:
         columns += [asked.alias(f"{_COUNTED}_{number}") for number, asked in enumerate(self._asked.values())]
         rows = self._frame.select(*columns)
         rows = filled(rows, metadata, missing(self._target.columns))
+        if self._options.replace_where is not None:
+            # Its answer is a column, since what Spark counts must not have a correlated subquery.
+            rows = rows.select("*", (~matches(self._options.replace_where)).alias(_OUTSIDE))
         observation, kept = Observation(), Observation()
         counted, problems = self._counted()
-        rows = rows.observe(observation, *counted)
+        rows = rows.observe(observation, *counted).drop(_OUTSIDE)
         if self._kept is not None:
             rows = rows.union(self._kept.observe(kept, F.count(F.lit(1)).alias("rows")))
         rows = rows.select(*self._physical(rows))
@@ -188,7 +192,7 @@ class Stage:
                 count(value == NULL_DIRECTORY, where, f"rows with the reserved text {NULL_DIRECTORY}")
         condition = self._options.replace_where
         if condition is not None:
-            count(~matches(condition), "replace_where", f"rows do not match {condition!r}, or match as NULL")
+            count(F.col(_OUTSIDE), "replace_where", f"rows do not match {condition!r}, or match as NULL")
         for rule in self._rules:
             count(rule.condition, rule.where, rule.what, rule.values)
         return counted, problems

@@ -301,6 +301,9 @@ def _joined(
     }
     before = join.plain(empty_frame(spark, snapshot.schema))
     steady = [_analysed(before.join(source, F.lit(True)), merge.condition, "merge condition")]
+    with refusing("merge condition", str(merge.condition)):
+        # A filter takes subqueries that a join refuses.
+        before.join(source, expression(merge.condition)).schema  # noqa: B018
     theirs = columns_of_source(merge.source)
     steps = []
     for number, clause in enumerate(merge.clauses, 1):
