@@ -204,7 +204,7 @@ def test_what_is_wrong_is_said_before_a_query_starts(local: Lake, spark: SparkSe
     write_dataset(local, "source", spark.range(1))
     with pytest.raises(ValidationError, match="max_files_per_trigger: give it, or max_bytes_per_trigger"):
         read_stream(local, "source", checkpoint=checkpoint, max_files_per_trigger=1, max_bytes_per_trigger=1)
-    with pytest.raises(ValidationError, match="expected a version or 'latest', got 'soon'"):
+    with pytest.raises(ValidationError, match="expected a version or 'latest', got str 'soon'"):
         read_stream(local, "source", checkpoint=checkpoint, starting_version="soon")
     copy(local, checkpoint)
     write_dataset(local, "other", spark.range(1))
