@@ -12,6 +12,7 @@ import pytest
 
 from lakelog import CommitOutcomeUnknown, Lake, LakelogError, LakelogTimeoutError, SqlTxnLogWriter
 from lakelog.actions import RemoveFile
+from lakelog.catalog.deadlines import sharing
 from lakelog.log.draft import Description, Draft
 from lakelog.upkeep.writes import register_write
 from tests.faults.proxy import Proxy
@@ -71,6 +72,25 @@ def test_connecting_ends_where_the_catalog_is_locked(place: Place, lake: Lake) -
     with locked(place), within_the_limit(), pytest.raises(LakelogTimeoutError):
         place.connect(timeout=TIMEOUT)
     place.connect(timeout=TIMEOUT).close()
+
+
+def test_a_read_waits_for_a_lock_as_long_as_the_timeout_and_no_session_keeps_that(lake: Lake) -> None:
+    catalog = lake.committer.catalog
+    with catalog.session() as session:
+        assert session.fetch("SHOW lock_timeout", {}) == [(f"{TIMEOUT:.0f}s",)]
+    with catalog._pool.connection() as connection:  # type: ignore[attr-defined]
+        assert connection.execute("SHOW lock_timeout").fetchone() == ("0",)
+
+
+def test_a_note_of_the_mirror_has_no_more_time_than_is_left(place: Place, lake: Lake) -> None:
+    """A commit that stands waits for its mirror's state, and not for as long as for anything else."""
+    events = lake.dataset("events")
+    entry = lake.mirror.entry(events.id)
+    with place.connect(mirror="manual", timeout=30) as patient, locked(place), sharing(0.5):
+        began = time.monotonic()
+        with pytest.raises(LakelogTimeoutError):
+            patient.mirror._ledger.advance(events.id, entry, entry.next(0))
+        assert time.monotonic() - began < 5
 
 
 def test_a_read_without_a_byte_ends_and_its_statement_too(place: Place, lake: Lake) -> None:

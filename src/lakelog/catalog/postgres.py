@@ -254,6 +254,7 @@ class PostgresCatalog(Catalog):
             connection.execute(self.queries["stop_waiting"], {"commit": commit})
 
     def note(self, statement: str, parameters: Parameters, timeout: float) -> list[Row]:
+        timeout = limited(timeout)
         deadline = Deadline(timeout)
         connection = self._take(timeout)
         try:
