@@ -1,6 +1,7 @@
 """What a commit names is on the disk before the commit is: data files, deletion vectors, change files, directories."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -98,6 +99,28 @@ def test_a_file_that_cannot_be_synced_is_not_committed(
     disk.fails = lambda path: False
     SqlTxnLogWriter(lake).append(dataset.id, [written(dataset, 7)])
     assert dataset.version == 1
+
+
+@pytest.mark.parametrize("change", [appended, committed], ids=lambda each: each.__name__)
+def test_a_slow_disk_is_no_timeout(
+    change: Callable[[Lake, Dataset], None], connect: Callable[..., Lake], disk: Disk
+) -> None:
+    lake = connect(timeout=1)
+    dataset = lake.create_dataset("events", SCHEMA)
+    disk.fails = lambda path: path.name == Path(LONG.format(1)).name and time.sleep(1.5) is not None
+    change(lake, dataset)
+    assert dataset.version == 1
+
+
+def test_checksums_that_spark_keeps_beside_files_are_durable(lake: Lake, disk: Disk) -> None:
+    """It reads no file whose checksum is torn."""
+    dataset = lake.create_dataset("events", SCHEMA)
+    file = written(dataset, 1)
+    place = Path(dataset.location, file.path.replace("%3D", "="))
+    checksum = place.with_name(f".{place.name}.crc")
+    checksum.write_bytes(b"crc")
+    SqlTxnLogWriter(lake).append(dataset.id, [file])
+    assert disk.lost([place, checksum]) == []
 
 
 def test_a_directory_that_cannot_be_synced_holds_the_commit_back(lake: Lake, disk: Disk) -> None:

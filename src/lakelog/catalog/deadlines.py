@@ -17,6 +17,9 @@ class Deadline:
     def left(self) -> float:
         return max(self._end - time.monotonic(), 0.0)
 
+    def postpone(self, seconds: float) -> None:
+        self._end += seconds
+
     @property
     def passed(self) -> bool:
         return time.monotonic() >= self._end
@@ -40,3 +43,14 @@ def limited(seconds: float) -> float:
     """What is left of so many seconds for a wait that begins now."""
     shared = _shared.get()
     return seconds if shared is None else min(seconds, shared.left)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leaves the time that a block takes, which waits for nobody, out of the limit that the waits around it share."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if (shared := _shared.get()) is not None:
+            shared.postpone(time.monotonic() - began)

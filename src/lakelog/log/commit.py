@@ -21,7 +21,7 @@ from lakelog.catalog.base import (
     Transaction,
     now_ms,
 )
-from lakelog.catalog.deadlines import Deadline, limited, sharing
+from lakelog.catalog.deadlines import Deadline, limited, sharing, uncounted
 from lakelog.catalog.install import check_format
 from lakelog.errors import (
     CommitOutcomeUnknown,
@@ -126,9 +126,10 @@ class Committer:
                 if isinstance(base, Conflict):
                     return base
                 bases.append(base)
+            self.data.locate(drafts)
             left = deadline.left
-        # Nobody is waited for here.
-        self.data.before_commit(drafts)
+        with uncounted():
+            self.data.before_commit(drafts)
         deadline = Deadline(limited(left))
         if len(drafts) == 1 and not unchanged:
             small = commit_small(self, drafts[0], bases[0], commit_id, record, deadline)

@@ -44,6 +44,12 @@ class DataSync:
         self._anchored: set[str] = set()
         """Locations whose own entries, and those of the directories above, are on disk."""
 
+    def locate(self, drafts: Sequence["Draft"]) -> None:
+        """Asks the catalog where the tables lie whose files are to be synced, so that ``before_commit`` need not."""
+        for draft in drafts:
+            if self._full and _may_have_files(draft):
+                self._location(draft.table_id)
+
     def before_commit(self, drafts: Sequence["Draft"]) -> None:
         """Raises ``LakelogError`` if a file cannot be made durable. For when no lock is held, if that can be."""
         for draft in drafts:
@@ -86,7 +92,13 @@ class DataSync:
             return
         anchors = [] if location in self._anchored else map(str, Path(location).parents)
         directories = {above for directory in there for above in _up_to(directory, location)}.union(anchors)
-        files = [f"{directory}/{name}" for directory, found in there.items() for name in found]
+        # Spark reads no file whose checksum beside it is torn.
+        files = [
+            f"{directory}/{each}"
+            for directory, found in there.items()
+            for name in found
+            for each in (name, f".{name}.crc")
+        ]
         _sync_all([*files, *directories])
         self._anchored.add(location)
 
