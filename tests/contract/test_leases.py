@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from lakelog import (
 from lakelog.actions import RemoveFile, Txn
 from lakelog.log.draft import Description, Draft
 from lakelog.spark.own_directory import OwnDirectory
+from lakelog.upkeep import vacuum
 from lakelog.upkeep.writes import LEASE, end_expired_writes, register_write, take_back
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import SCHEMA, ids, move_clock, new_file, rewritten, settle
@@ -142,15 +144,20 @@ def test_an_error_after_commit_deletes_no_file_of_a_write(lake: Lake, send: Comm
     assert (leases(lake), lake.check("events").findings) == (set(), ())
 
 
-def test_an_error_after_commit_deletes_no_file_of_a_clone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replaces", [False, True])
+def test_an_error_after_commit_deletes_no_file_of_a_clone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, replaces: bool
+) -> None:
     def told(drafts: Any) -> None:
         raise LakelogError("late")
 
     events = rewritten(lake)
+    if replaces:
+        lake.create_dataset("copy", SCHEMA)
     with monkeypatch.context() as late:
         late.setattr(lake.committer, "tell", told)
         with pytest.raises(LakelogError, match="late"):
-            lake.clone(events, "copy", shallow=False)
+            lake.clone(events, "copy", shallow=False, replace=replaces)
     assert ids(lake.dataset("copy")) == [2, 10]
     assert leases(lake) == set()
 
@@ -211,16 +218,26 @@ def test_a_vacuum_keeps_the_files_of_a_commit_that_has_locked_its_expired_lease(
     register_write(lake.committer, events.location, WRITES[0], timedelta(0))
     file = new_file(events, f"{WRITES[0]}/part-0.parquet", 7)
     settle()
-    finish = lake.committer.finish
+    finish, end_expired = lake.committer.finish, vacuum.end_expired_writes
+    announced, has_locked = Event(), Event()
     reports = []
 
-    def vacuum_before(*arguments: Any) -> Any:
-        with ThreadPoolExecutor(1) as thread:
-            reports.append(thread.submit(other_lake.dataset("events").vacuum, 0, force=True).result(30))
+    def end_after_the_lock(*arguments: Any) -> Any:
+        announced.set()
+        assert has_locked.wait(30)
+        return end_expired(*arguments)
+
+    def finish_after_the_vacuum(*arguments: Any) -> Any:
+        has_locked.set()
+        reports.append(running.result(30))
         return finish(*arguments)
 
-    monkeypatch.setattr(lake.committer, "finish", vacuum_before)
-    commit(lake, events, file, Txn(app_id="etl", version=1), leases=WRITES[:1])
+    monkeypatch.setattr(vacuum, "end_expired_writes", end_after_the_lock)
+    monkeypatch.setattr(lake.committer, "finish", finish_after_the_vacuum)
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(other_lake.dataset("events").vacuum, 0, force=True)
+        assert announced.wait(30)
+        commit(lake, events, file, Txn(app_id="etl", version=1), leases=WRITES[:1])
     assert [report.orphans for report in reports] == [0]
     assert ids(events) == [2, 7, 10]
     assert lake.check("events").findings == ()

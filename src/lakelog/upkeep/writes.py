@@ -109,9 +109,7 @@ def _durably(committer: Committer, name: str, query: str, values: Parameters) ->
         rows = transaction.fetch(catalog.queries[query], values)
         transaction.commit()
     except OutcomeUnknown as lost:
-        raise DatabaseError(
-            f"the database was lost while writes in flight were registered: {lost}. Nothing was committed"
-        ) from lost
+        raise DatabaseError(f"the database was lost while writes in flight were registered or ended: {lost}") from lost
     finally:
         transaction.rollback()
     return rows
