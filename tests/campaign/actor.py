@@ -218,7 +218,8 @@ class _Role:
         tables: Sequence[str],
         commit: Callable[[Mapping[str, list[Action]], Sequence[str]], Sequence[Any]],
         removes: Mapping[str, Sequence[str]] | None = None,
-        batch: str | None = None,
+        batch: tuple[str, int] | None = None,
+        expected: Mapping[str, int] | None = None,
     ) -> Told:
         """Writes files, commits them with what else there is, and writes down the answer."""
         removes = removes or {}
@@ -230,7 +231,7 @@ class _Role:
             ]
             for table in tables
         }
-        number = self._pen.begin(adds, removes, batch)
+        number = self._pen.begin(adds, removes, batch, expected or {})
         try:
             self._make_files(lake, adds, leases)
         except OSError:
@@ -297,7 +298,10 @@ class Racer(_Role):
         version = dataset.version + 1
         writer = SqlTxnLogWriter(lake)
         self._write(
-            lake, [table], lambda actions, leases: [writer.commit(dataset.id, version, actions[table], leases=leases)]
+            lake,
+            [table],
+            lambda actions, leases: [writer.commit(dataset.id, version, actions[table], leases=leases)],
+            expected={table: version},
         )
 
 
@@ -318,6 +322,7 @@ class Replacer(_Role):
                 writer.commit(dataset.id, snapshot.version + 1, actions[table], operation="OPTIMIZE", leases=leases)
             ],
             {table: old},
+            expected={table: snapshot.version + 1},
         )
 
 
@@ -369,23 +374,30 @@ class Manager(_Role):
 
 
 class Stream(_Role):
-    """Commits batch after batch, each until it is there, by the progress that the table keeps."""
+    """Commits batch after batch, each until it is there, by the progress that the table keeps.
+
+    The application outlives its process: the next one goes on where the table says that this one was.
+    """
 
     def __init__(self, actor: _Actor, name: str, number: int) -> None:
         super().__init__(actor, name, number)
-        self._batch = 1
+        self._table_name = self._part.tables[0]
+        self._application = f"stream {number} of {self._table_name}"
+        self._batch: int | None = None
 
     def _act(self, lake: Lake) -> None:
-        table = self._part.tables[0]
+        table = self._table_name
         dataset = lake.dataset(table)
+        if self._batch is None:
+            self._batch = (dataset.txn_version(self._application) or 0) + 1
         writer = SqlTxnLogWriter(lake)
-        progress = Txn(app_id=self.name, version=self._batch)
+        progress = Txn(app_id=self._application, version=self._batch)
         try:
             told = self._write(
                 lake,
                 [table],
                 lambda actions, leases: [writer.append(dataset.id, [*actions[table], progress], leases=leases)],
-                batch=f"batch {self._batch} of {self.name}",
+                batch=(self._application, self._batch),
             )
         except ValidationError as error:
             if "already committed" not in str(error):
@@ -407,12 +419,13 @@ class Reader(_Role):
         if not heads.keys() >= set(self._part.tables):
             return
         versions = {table: heads[table].version for table in self._part.tables}
+        times = {table: heads[table].committed_at for table in self._part.tables}
         files = {}
         for table in self._rng.sample(self._part.tables, self._rng.choice((0, 1))):
             with self._timed("files"):
                 listed = Dataset(lake, heads[table]).snapshot(versions[table]).files(columns=["path"])
             files[table] = Digest.of(listed.column("path").to_pylist())
-        self._pen.read(began, ended, versions, files, None)
+        self._pen.read(began, ended, versions, files, times=times)
         self.successes += 1
         time.sleep(0.005)
 

@@ -29,6 +29,7 @@ class Wrong(Enum):
     DISORDER = "a write that ended before another one began comes after it"
     STALE = "a read lacks a commit that was acknowledged before it began"
     FUTURE = "a read shows a commit that began after it ended"
+    DIRTY = "a read shows a commit that is not the one of that version"
     BACK = "a read shows less than a read before it"
     SPLIT = "a read shows a part of a commit to several tables"
     FILES = "the live files of a read do not follow from the commits"
@@ -112,6 +113,11 @@ def _check_told(writes: Iterable[Write], placed: Placed) -> Iterator[Finding]:
         for table, versions in there.items():
             if len(versions) > 1:
                 yield Finding(Wrong.TWICE, f"{_named(write)} is in versions {versions} of {table}")
+            if write.expected.get(table, versions[0]) != versions[0]:
+                yield Finding(
+                    Wrong.MOVED,
+                    f"{_named(write)} asked to be version {write.expected[table]} of {table}, and is {versions}",
+                )
         if there and there.keys() != write.tables:
             yield Finding(
                 Wrong.HALF, f"{_named(write)} is in {sorted(there)} and not in {sorted(write.tables - there.keys())}"
@@ -121,6 +127,12 @@ def _check_told(writes: Iterable[Write], placed: Placed) -> Iterator[Finding]:
         if write.told is not Told.COMMITTED:
             continue
         for table in sorted(write.tables):
+            if write.versions.get(table) != write.expected.get(table, write.versions.get(table)):
+                yield Finding(
+                    Wrong.MOVED,
+                    f"{_named(write)} asked to be version {write.expected[table]} of {table}, and was told that it is "
+                    f"{write.versions.get(table)}",
+                )
             if table not in there:
                 yield Finding(Wrong.LOST, f"{_named(write)}, told to be version {write.versions.get(table)} of {table}")
             elif write.versions.get(table) not in there[table]:
@@ -131,12 +143,19 @@ def _check_told(writes: Iterable[Write], placed: Placed) -> Iterator[Finding]:
 
 
 def _check_batches(there: Iterable[Write]) -> Iterator[Finding]:
-    seen: dict[str, Write] = {}
+    seen: dict[str, dict[int, Write]] = defaultdict(dict)
     for write in there:
-        if write.batch is not None and write.batch in seen:
-            yield Finding(Wrong.TWICE, f"{write.batch} is {_named(seen[write.batch])} and {_named(write)}")
-        elif write.batch is not None:
-            seen[write.batch] = write
+        if write.batch is None:
+            continue
+        application, number = write.batch
+        if number in seen[application]:
+            other = seen[application][number]
+            yield Finding(Wrong.TWICE, f"batch {number} of {application} is {_named(other)} and {_named(write)}")
+        seen[application][number] = write
+    for application, batches in seen.items():
+        missing = sorted(set(range(1, max(batches))) - batches.keys())
+        if missing:
+            yield Finding(Wrong.LOST, f"batches {missing[:5]} of {application} are not there, and later ones are")
 
 
 def _check_ids(history: History) -> Iterator[Finding]:
@@ -172,6 +191,7 @@ def _check_reads(history: History, placed: Placed) -> Iterator[Finding]:
     now = [read for read in history.reads if read.at is None]
     yield from _check_stale(now, history.writes)
     yield from _check_future(now, placed)
+    yield from _check_shown(history)
     yield from _check_back(now)
     yield from _check_split(history.reads, placed)
     yield from _check_past(history)
@@ -205,6 +225,25 @@ def _check_future(reads: Iterable[Read], placed: Placed) -> Iterator[Finding]:
         for table, version in read.versions.items():
             if began.get((table, version), read.ended) > read.ended:
                 yield Finding(Wrong.FUTURE, f"{_named(read)} shows version {version} of {table}")
+
+
+def _check_shown(history: History) -> Iterator[Finding]:
+    """What reads show is in the log, and as they show it: nothing of a commit that was rolled back."""
+    log = {(commit.table, commit.version): commit for commit in history.log}
+    last = {table: commits[-1].version for table, commits in _by_table(history.log).items()}
+    for read in history.reads:
+        for table, version in read.versions.items():
+            end = last.get(table, history.first.get(table, 1) - 1)
+            if version > end:
+                yield Finding(Wrong.FUTURE, f"{_named(read)} shows version {version} of {table}, which ends at {end}")
+        for table, shown in read.times.items():
+            commit = log.get((table, read.versions[table]))
+            if commit is not None and commit.committed_at != shown:
+                yield Finding(
+                    Wrong.DIRTY,
+                    f"{_named(read)} shows version {commit.version} of {table} as of {shown}, and it is of "
+                    f"{commit.committed_at}",
+                )
 
 
 def _check_back(reads: Iterable[Read]) -> Iterator[Finding]:

@@ -35,8 +35,10 @@ class Write:
     times: Mapping[str, int] = field(default_factory=dict)
     """The times of its commits, as it was told."""
     commit_id: str | None = None
-    batch: str | None = None
-    """What an application calls it: it may try again, and of all tries one at most is committed."""
+    batch: tuple[str, int] | None = None
+    """An application and the number that it gives: it tries each number until it is there, and then the next one."""
+    expected: Mapping[str, int] = field(default_factory=dict)
+    """The versions that it asked for; of others it can be none."""
 
     @property
     def tables(self) -> frozenset[str]:
@@ -53,6 +55,8 @@ class Read:
     versions: Mapping[str, int]
     files: Mapping[str, "Digest"]
     """The live files of those tables that were listed."""
+    times: Mapping[str, int] = field(default_factory=dict)
+    """The times of the commits that made these versions, as the reader was shown them."""
     at: int | None = None
     """The time of which the state was asked for, or None for the present one."""
 

@@ -18,10 +18,17 @@ class Pen:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._count = 0
 
-    def begin(self, adds: Mapping[str, Iterable[str]], removes: Mapping[str, Iterable[str]], batch: str | None) -> int:
+    def begin(
+        self,
+        adds: Mapping[str, Iterable[str]],
+        removes: Mapping[str, Iterable[str]],
+        batch: tuple[str, int] | None,
+        expected: Mapping[str, int],
+    ) -> int:
         """A write is about to begin. Its number."""
         self._count += 1
-        self._put("begin", n=self._count, at=time.monotonic(), adds=adds, removes=removes, batch=batch)
+        told = {"adds": adds, "removes": removes, "batch": batch, "expected": expected}
+        self._put("begin", n=self._count, at=time.monotonic(), **told)
         return self._count
 
     def end(self, number: int, told: Told, **fields: Any) -> None:
@@ -29,10 +36,16 @@ class Pen:
         self._put("end", n=number, at=time.monotonic(), told=told.value, **fields)
 
     def read(
-        self, began: float, ended: float, versions: Mapping[str, int], files: Mapping[str, Digest], at: int | None
+        self,
+        began: float,
+        ended: float,
+        versions: Mapping[str, int],
+        files: Mapping[str, Digest],
+        at: int | None = None,
+        times: Mapping[str, int] | None = None,
     ) -> None:
         digests = {table: (digest.count, digest.total) for table, digest in files.items()}
-        self._put("read", began=began, ended=ended, versions=versions, files=digests, at=at)
+        self._put("read", began=began, ended=ended, versions=versions, files=digests, at=at, times=times or {})
 
     def error(self, doing: str, error: BaseException, trace: str) -> None:
         """An error that is not one of Lakelog's."""
@@ -94,7 +107,8 @@ def _write(actor: str, begin: dict[str, Any], end: dict[str, Any] | None) -> Wri
         versions=end.get("versions", {}),
         times=end.get("times", {}),
         commit_id=end.get("commit_id"),
-        batch=begin["batch"],
+        batch=None if begin["batch"] is None else (begin["batch"][0], begin["batch"][1]),
+        expected=begin["expected"],
     )
 
 
@@ -106,4 +120,5 @@ def _read(actor: str, event: dict[str, Any]) -> Read:
         versions=event["versions"],
         files={table: Digest(count, total) for table, (count, total) in event["files"].items()},
         at=event["at"],
+        times=event["times"],
     )

@@ -19,6 +19,7 @@ def right_history(seed: int, steps: int = 60) -> History:
     head = dict.fromkeys(TABLES, 0)
     files = dict.fromkeys(TABLES, Digest())
     times: dict[int, tuple[dict[str, int], dict[str, Digest]]] = {}
+    since: dict[str, int] = {}
     writes, reads, log = [], [], []
     for step in range(steps):
         moment = step + 1.0
@@ -35,6 +36,7 @@ def right_history(seed: int, steps: int = 60) -> History:
                     ended=ended,
                     versions={table: versions[table] for table in shown},
                     files={table: digests[table] for table in shown},
+                    times={table: since[table] for table in shown if table in since} if at is None else {},
                     at=at,
                 )
             )
@@ -57,6 +59,7 @@ def right_history(seed: int, steps: int = 60) -> History:
         if there:
             for table in tables:
                 head[table] += 1
+                since[table] = time
                 gone = removes.get(table, ())
                 live[table] = [path for path in live[table] if path not in gone] + list(adds[table])
                 files = files | {table: files[table].minus(gone).plus(adds[table])}
@@ -73,7 +76,10 @@ def right_history(seed: int, steps: int = 60) -> History:
             times[time] = (dict(head), dict(files))
             if told is Told.COMMITTED:
                 write = replace(
-                    write, versions={table: head[table] for table in tables}, times=dict.fromkeys(tables, time)
+                    write,
+                    versions={table: head[table] for table in tables},
+                    times=dict.fromkeys(tables, time),
+                    expected={table: head[table] for table in tables} if rng.random() < 0.5 else {},
                 )
         writes.append(write)
     return History(writes=tuple(writes), reads=tuple(reads), log=tuple(log))
@@ -163,7 +169,30 @@ def twice(history: History) -> History:
 
 def batch_twice(history: History) -> History:
     one, other = acknowledged(history)[:2]
-    return with_writes(history, *((each, replace(each, batch="batch 1 of a stream")) for each in (one, other)))
+    return with_writes(history, *((each, replace(each, batch=("a stream", 1))) for each in (one, other)))
+
+
+def batch_missing(history: History) -> History:
+    """The third batch is there, and the second one is not."""
+    one, other = acknowledged(history)[:2]
+    return with_writes(
+        history, (one, replace(one, batch=("a stream", 1))), (other, replace(other, batch=("a stream", 3)))
+    )
+
+
+def told_another_version(history: History) -> History:
+    """A writer that asked for a version was told that it has a later one, which is true."""
+    write = in_middle(acknowledged(history))
+    ((table, version),) = write.versions.items()
+    return with_writes(history, (write, replace(write, expected={table: version - 1})))
+
+
+def another_version(history: History) -> History:
+    """The same of a replacement whose outcome its writer was never told."""
+    write = next(each for each in acknowledged(history) if any(each.removes.values()))
+    ((table, version),) = write.versions.items()
+    silent = replace(write, told=Told.UNKNOWN, versions={}, times={}, expected={table: version - 1})
+    return with_writes(history, (write, silent))
 
 
 def phantom(history: History) -> History:
@@ -279,6 +308,22 @@ def future(history: History) -> History:
     return with_reads(history, read_of(history, table, version, write.began - 2, write.began - 1))
 
 
+def beyond_the_end(history: History) -> History:
+    """A read shows a version that the log does not have, as one that was rolled back."""
+    table = TABLES[0]
+    head = max(each.version for each in history.log if each.table == table)
+    read = read_of(history, table, head + 1, 1e6, 1e6 + 1)
+    return with_reads(history, replace(read, files={}))
+
+
+def dirty(history: History) -> History:
+    """Another commit has taken the version of one that was rolled back, and that a reader was shown."""
+    write = in_middle(acknowledged(history))
+    ((table, version),) = write.versions.items()
+    read = read_of(history, table, version, write.began, write.ended)
+    return with_reads(history, replace(read, times={table: write.times[table] - 1}))
+
+
 def back(history: History) -> History:
     """Two reads, one after the other, during a write that was never told: the later one has forgotten it."""
     table = TABLES[0]
@@ -349,7 +394,10 @@ WRONG: list[tuple[Wrong, Callable[[History], History]]] = [
     (Wrong.MOVED, moved),
     (Wrong.MOVED, another_id),
     (Wrong.TWICE, twice),
+    (Wrong.MOVED, told_another_version),
+    (Wrong.MOVED, another_version),
     (Wrong.TWICE, batch_twice),
+    (Wrong.LOST, batch_missing),
     (Wrong.PHANTOM, phantom),
     (Wrong.STRANGER, stranger),
     (Wrong.HALF, half_of_the_tables),
@@ -361,6 +409,8 @@ WRONG: list[tuple[Wrong, Callable[[History], History]]] = [
     (Wrong.DISORDER, disorder),
     (Wrong.STALE, stale),
     (Wrong.FUTURE, future),
+    (Wrong.FUTURE, beyond_the_end),
+    (Wrong.DIRTY, dirty),
     (Wrong.BACK, back),
     (Wrong.SPLIT, split),
     (Wrong.FILES, other_files),
