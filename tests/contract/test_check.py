@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError
+from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError, connect
 from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
 from lakelog.log.deletion_vectors import VectorFile
 from lakelog.upkeep.check_catalog import catalog_findings
@@ -294,6 +294,18 @@ def test_a_file_of_the_mirror_that_somebody_else_wrote_is_left_for_a_person(lake
         assert "is not what was published; Other has written it. If the catalog is right, move the file away" in text
         assert f"{9:020}.json is ahead of the catalog" in text
     assert "Other" in log_file(events, 1).read_text()
+
+
+def test_a_table_is_sound_that_was_imported_from_a_log_of_ours_without_its_history(lake: Lake, tmp_path: Path) -> None:
+    """The log has the last commit itself, and the catalog one in the place of all."""
+    with connect(f"sqlite:///{tmp_path}/first.db", root=tmp_path / "first") as first:
+        location = rewritten(first).location
+    imported = lake.import_delta(location, "imported", history=False).dataset
+    assert imported.first_version == imported.version > 0
+    assert lake.check("imported", deep=True).findings == ()
+    commit(lake, imported, new_file(imported, "new.parquet", 11))
+    assert lake.check("imported").findings == ()
+    check_invariants(lake)
 
 
 def test_a_table_is_sound_after_its_old_rules_have_expired(lake: Lake) -> None:

@@ -23,6 +23,7 @@ from lakelog.strict_json import encode_json
 ENGINE = "Lakelog"
 MARK = "lakelog"
 """A member of commitInfo by which a commit of ours is known, whatever engine its writer claims to be."""
+IMPORT = "IMPORT"
 _FORMAT = "1"
 
 _ADDS = "dl_add_files"
@@ -53,6 +54,15 @@ def metadata_in(rows: CommitRows) -> TableMetadata | None:
 
 def commit_id_of(rows: CommitRows) -> str:
     return str(_named("dl_table_versions", rows["dl_table_versions"][0])["commit_id"])
+
+
+def is_import(rows: CommitRows, first: int) -> bool:
+    """Whether a commit, of a catalog that begins with version ``first``, stands for all of a log up to its version.
+
+    The log has the last of these commits itself.
+    """
+    commit = _named("dl_table_versions", rows["dl_table_versions"][0])
+    return bool(commit["version"] == first and commit["operation"] == IMPORT)
 
 
 def committed_at_of(rows: CommitRows) -> int:

@@ -11,6 +11,7 @@ from lakelog.catalog.stored import stored_json
 from lakelog.log.draft import Input
 from lakelog.log.files import AddFiles
 from lakelog.mirror.delta_log import LogCommit, LogListing, read_checkpoint, read_commit
+from lakelog.mirror.lines import IMPORT
 from lakelog.mirror.loading import Step, refuse_headless, vector_of
 from lakelog.mirror.storage import LogStore
 
@@ -118,5 +119,5 @@ class Replay:
             committed_at,
             self.dropped_stats,
             files.num_rows,
-            "IMPORT",
+            IMPORT,
         )

@@ -14,6 +14,7 @@ from lakelog.mirror.lines import (
     committed_at_of,
     delta_json,
     earlier_delta_json,
+    is_import,
     metadata_in,
     older_schemas,
     read_rows,
@@ -97,7 +98,7 @@ class MirrorCheck:
             commits = read_rows(session, queries, self._head.table_id, first, last)
         for version, rows in commits.items():
             metadata = metadata_in(rows) or metadata
-            if version not in there:
+            if version not in there or is_import(rows, self._first):
                 continue
             expected = delta_json(rows, metadata, older_schemas(self._committer.catalog, rows, metadata))
             try:
