@@ -194,6 +194,8 @@ class Disk:
             self._inodes.setdefault(entry.inode, _File()).pending.append((entry.offset, None))
         elif step is Step.SYNC:
             self._sync(entry)
+        elif step is Step.SYNC_ALL:
+            self.sync_all()
         else:
             self._change(entry)
 
@@ -209,13 +211,33 @@ class Disk:
         elif entry.inode in self._inodes:
             self._inodes[entry.inode].sync()
 
+    def sync_all(self) -> None:
+        for change in self._pending:
+            _put(self._durable, change)
+        self._pending.clear()
+        for file in self._inodes.values():
+            file.sync()
+
+    def differences(self) -> Iterator[str]:
+        """Where the whole record, once all of it is synced, is not what there is: what it has missed."""
+        self.sync_all()
+        ours = {path: None if file is None else bytes(file.durable) for path, file in self._durable.items()}
+        there = {str(path): None if path.is_dir() else path.read_bytes() for path in Path(self._root).rglob("*")}
+        for path in sorted((ours.keys() | there.keys()) - {self._root}):
+            # Of memory that is mapped, the shim sees nothing.
+            if not path.endswith(_PASSING) and ours.get(path, 0) != there.get(path, 0):
+                yield f"{path} is {_described(ours.get(path, 0))} by the record, and {_described(there.get(path, 0))}"
+
     def _change(self, entry: Entry) -> None:
         file = None
         if entry.step is Step.CREATE:
             file = self._inodes[entry.inode] = _File()
         elif entry.step in (Step.RENAME, Step.LINK):
-            file = self._now.get(entry.path)
-        change = _Change(entry.step, entry.path, entry.other if file is not None else "", file)
+            file = self._now[entry.path]
+            assert file is not None, f"nobody names a directory anew: {entry.path}"
+        change = _Change(
+            entry.step, entry.path, entry.other if file is not None and entry.step is not Step.CREATE else "", file
+        )
         _put(self._now, change)
         self._pending.append(change)
 
@@ -246,6 +268,12 @@ class Disk:
             if names.get(path, 0) is not None:
                 return False
         return True
+
+
+def _described(content: object) -> str:
+    if isinstance(content, bytes):
+        return f"of {len(content)} bytes"
+    return "a directory" if content is None else "not there"
 
 
 def _put(names: dict[str, "_File | None"], change: _Change) -> None:
@@ -298,6 +326,10 @@ def try_power(
     entries = list(read_journal(journal))
     report.acknowledged = sum(entry.step is Step.NOTE and b"version" in entry.data for entry in entries)
     report.steps.update(entry.step.name for entry in entries)
+    whole = Disk(root, in_order=False)
+    for entry in entries:
+        whole.take(entry)
+    report.findings += [f"the record lacks something (seed {seed}): {each}" for each in whole.differences()]
     rng = random.Random(seed)
     points = sorted(rng.choices(range(len(entries)), k=losses))
     disk = Disk(root, in_order=backend == "duckdb")

@@ -49,7 +49,7 @@ struct control {
     struct rule rules[8];
 };
 
-enum { J_WRITE = 1, J_SYNC, J_CREATE, J_RENAME, J_LINK, J_UNLINK, J_TRUNCATE, J_MKDIR, J_RMDIR, J_NOTE };
+enum { J_WRITE = 1, J_SYNC, J_CREATE, J_RENAME, J_LINK, J_UNLINK, J_TRUNCATE, J_MKDIR, J_RMDIR, J_NOTE, J_SYNC_ALL };
 
 struct record {
     uint32_t kind, path_length, other_length, unused;
@@ -118,12 +118,6 @@ __attribute__((visibility("default"))) void shim_note(const char *text) {
     pthread_mutex_lock(&order);
     put(J_NOTE, 0, 0, NULL, NULL, text, strlen(text));
     pthread_mutex_unlock(&order);
-}
-
-__attribute__((constructor)) static void start(void) {
-    const char *path = getenv("LAKELOG_SHIM");
-    if (path)
-        shim_attach(path);
 }
 
 /* The path of an open file, or an empty text. */
@@ -405,6 +399,35 @@ int fdatasync(int file) {
     return done;
 }
 
+int sync_file_range(int file, off64_t offset, off64_t length, unsigned flags) {
+    /* It promises nothing about a loss of power, so nothing of it is written down. */
+    REAL(sync_file_range);
+    return struck_file(SYNC, file) ? -1 : real(file, offset, length, flags);
+}
+
+/* Syncs all that there is; on Linux they return when it is done. */
+int syncfs(int file) {
+    REAL(syncfs);
+    if (struck_file(SYNC, file))
+        return -1;
+    RECORDED(file);
+    int done = real(file);
+    DONE(!done, J_SYNC_ALL, 0, 0, NULL, NULL, NULL, 0)
+    return done;
+}
+
+void sync(void) {
+    REAL(sync);
+    if (journal < 0) {
+        real();
+        return;
+    }
+    pthread_mutex_lock(&order);
+    real();
+    put(J_SYNC_ALL, 0, 0, NULL, NULL, NULL, 0);
+    pthread_mutex_unlock(&order);
+}
+
 /* Reads */
 
 ssize_t pread(int file, void *data, size_t length, off_t offset) {
@@ -528,6 +551,14 @@ int unlinkat(int directory, const char *path, int flags) {
 }
 
 int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
+
+/* That of the C library calls its own unlink and rmdir, which are not these. */
+int remove(const char *path) {
+    struct stat found;
+    if (lstat(path, &found))
+        return -1;
+    return unlinkat(AT_FDCWD, path, S_ISDIR(found.st_mode) ? AT_REMOVEDIR : 0);
+}
 
 int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
 

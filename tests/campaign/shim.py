@@ -186,6 +186,7 @@ class Step(IntEnum):
     MKDIR = 8
     RMDIR = 9
     NOTE = 10
+    SYNC_ALL = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.power import try_power
+from tests.campaign.shim import compile_shim
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -44,3 +47,15 @@ def test_a_short_campaign_loses_nothing_and_tells_nothing_wrongly(tmp_path: Path
     assert sum(found["faults"].values()) > 30
     assert sum(found["inputs"].values()) == 400
     assert found["findings"] == found["unclear"] == []
+
+
+@pytest.mark.slow
+def test_a_loss_of_power_is_seen_where_nothing_is_promised(tmp_path: Path) -> None:
+    """The proof that the check can fail: relaxed durability syncs nothing of the catalog and of data."""
+    shim = compile_shim(tmp_path)
+    if shim is None:
+        pytest.skip("there is no C compiler, or no Linux")
+    found = try_power(tmp_path / "power", shim, "sqlite", 3, commits=10, losses=10, durability="relaxed")
+    assert found.losses == 10
+    assert any("is not what was written" in each for each in found.findings), found.findings
+    assert not any("the record lacks" in each for each in found.findings), found.findings
