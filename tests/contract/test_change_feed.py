@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
@@ -111,9 +112,10 @@ def test_a_long_range_takes_no_more_queries_than_a_short_one(
     found.files(1, 1)  # What it learns of the table as a whole, it learns once.
     for last in (2, 30):
         asked: list[int] = []
-        monkeypatch.setattr(catalog, "session", lambda asked=asked: asked.append(1) or sessions())
+        monkeypatch.setattr(catalog, "session", lambda asked=asked: asked.append(get_ident()) or sessions())
         found.files(1, last)
-        counts.append(len(asked))
+        # The thread that looks after mirrors asks when it likes to.
+        counts.append(asked.count(get_ident()))
     assert counts[0] == counts[1] <= 5
 
 

@@ -230,7 +230,7 @@ def test_comments_come_and_go(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "comment", "part"),
     [
-        ("id", 4, "expected text or None as comment, found 4"),
+        ("id", 4, "expected text or None as comment, found int 4"),
         ("id", b"x", "expected text or None"),
         ("id", "\ud800", "surrogate"),
         ("tags.element", "x", "cannot be commented on"),

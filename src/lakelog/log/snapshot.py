@@ -23,7 +23,7 @@ from lakelog.log.pruning.row_groups import matching
 from lakelog.log.reading import FileGroup, file_groups, lineage
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import from_bytes, leaf_columns
-from lakelog.strict_json import describe, is_text
+from lakelog.strict_json import describe
 
 FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 """What ``Snapshot.files`` gives: the version and ordinal that name a file, and everything that the log says of it."""
@@ -31,7 +31,7 @@ FILE_SCHEMA = TABLES["dl_add_files"].remove(0)
 REMOVED_SCHEMA = TABLES["dl_remove_files"].remove(0)
 ROW_GROUP_SCHEMA = TABLES["row_groups"].remove(0)
 
-_WHERE = Kind("a condition as text", lambda value: is_text(value) or isinstance(value, Predicate))
+_WHERE = Kind("a condition as text", lambda value: isinstance(value, str | Predicate))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
