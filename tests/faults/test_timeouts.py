@@ -93,6 +93,19 @@ def test_a_note_of_the_mirror_has_no_more_time_than_is_left(place: Place, lake: 
         assert time.monotonic() - began < 5
 
 
+def test_a_lake_closes_though_the_network_is_frozen(place: Place) -> None:
+    prepare(place)
+    with Proxy(place.url) as proxy:
+        there = Place(place.backend, proxy.url, place.root, place.schema)
+        lake = there.connect(mirror="background", timeout=TIMEOUT)
+        append(lake, 1)
+        events = lake.dataset("events")
+        proxy.freeze()
+        lake.mirror._reconciler.wake(events.id)
+        with within_the_limit():
+            lake.close()
+
+
 def test_a_read_without_a_byte_ends_and_its_statement_too(place: Place, lake: Lake) -> None:
     with (
         within_the_limit(),

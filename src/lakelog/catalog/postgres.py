@@ -49,6 +49,9 @@ except ImportError as error:
 _LONGEST_WAY = 30 * 24 * 3_600_000
 """Milliseconds after which nothing arrives any more that was sent."""
 
+_LONGEST_CLOSE = 5.0
+"""Seconds for which the threads of a pool are waited for."""
+
 _NO_ROOM = ("too many clients", "too many connections", "connection slots are reserved", "no more connections")
 """What a server or pgbouncer without a free connection says in English; in other languages its own words have to do."""
 
@@ -149,7 +152,7 @@ class PostgresCatalog(Catalog):
     def close(self) -> None:
         self._closed = True
         if self._pool is not None and os.getpid() == self._process:
-            self._pool.close()
+            self._pool.close(min(_LONGEST_CLOSE, self._timeout))
 
     @contextmanager
     def session(self) -> Iterator[Session]:

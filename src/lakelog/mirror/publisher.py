@@ -49,6 +49,9 @@ _BATCH_FILES = 20_000
 _LOOK_EVERY = 10
 """Versions after which somebody looks whether a checkpoint is due."""
 
+_LONGEST_CLOSE = 10.0
+"""Seconds for which a lake that is closed waits for what its mirror has begun."""
+
 _PATIENCE = 1.0
 """Seconds that a commit waits for others' work on the mirror, which can do without it."""
 
@@ -80,7 +83,11 @@ class Mirror:
         self._mode = mode
         self._places: dict[int, _Place] = {}
         self._process = os.getpid()
-        self._reconciler = Reconciler(self._work, sweep=self._pending if mode == "background" else None)
+        self._reconciler = Reconciler(
+            self._work,
+            sweep=self._pending if mode == "background" else None,
+            patience=min(_LONGEST_CLOSE, 2 * committer.timeout),
+        )
         # Also where nobody closes the lake.
         weakref.finalize(self, self._reconciler.close)
 

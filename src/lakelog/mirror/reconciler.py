@@ -33,11 +33,14 @@ class Reconciler:
         *,
         sweep: Callable[[], Iterable[int]] | None = None,
         interval: float = 30.0,
+        patience: float = 10.0,
     ) -> None:
+        """``patience`` is how many seconds ``close`` waits for work that has begun."""
         # Weak, so that the thread does not keep a lake that nobody has any more.
         self._work = weakref.WeakMethod(work)
         self._sweep = None if sweep is None else weakref.WeakMethod(sweep)
         self._interval = interval
+        self._patience = patience
         self._closing = False
         self._reset()
 
@@ -75,7 +78,7 @@ class Reconciler:
             self._postpone(table_id)
             self._changed.notify()
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self) -> None:
         """Does what is due for the first time, and ends. What has failed before is left to the next lake."""
         if self._due and os.getpid() == self._process:
             self.start()
@@ -85,7 +88,7 @@ class Reconciler:
         with self._changed:
             self._due = {table: due for table, due in self._due.items() if table not in self._attempts}
             self._changed.notify()
-        self._thread.join(timeout)
+        self._thread.join(self._patience)
 
     def _run(self) -> None:
         while (table_id := self._next()) is not None:
