@@ -1,6 +1,7 @@
 """A campaign of faults, hostile inputs and losses of power, as ``./dev faults`` runs it."""
 
 import argparse
+import contextlib
 import logging
 import multiprocessing.forkserver
 import os
@@ -21,10 +22,10 @@ from tests.campaign.inputs.kinds import INPUTS, try_inputs
 from tests.campaign.pgbouncer import find_pgbouncer
 from tests.campaign.power import try_power
 from tests.campaign.report import Report
-from tests.campaign.rounds import Machine, can_mount, postgres_for, run_round
+from tests.campaign.rounds import Machine, can_mount, postgres_for, revive_server, run_round
 from tests.campaign.shim import compile_shim
 from tests.campaign.soak import soak
-from tests.fixtures.postgres import Server
+from tests.fixtures.postgres import Server, new_database
 
 BACKENDS = ("sqlite", "duckdb", "postgres")
 _ROOM = 4 << 30
@@ -65,7 +66,11 @@ def main(arguments: Sequence[str]) -> int:
                 step(f"{backend}, seed {seed}", _round, machine, backend, seed, options.seconds, postgres)
                 if number % 3 == 2:
                     step(f"losses of power, seed {seed}", _loss_of_power, machine, options, number)
-                    step(f"hostile inputs, seed {seed}", _hostile_inputs, directory, seed, options.inputs)
+                    for place, each in enumerate(options.backend):
+                        # Of what does not divide, the first ones have one more.
+                        count = (options.inputs + len(options.backend) - 1 - place) // len(options.backend)
+                        server = postgres if each == "postgres" else None
+                        step(f"hostile inputs, {each}, seed {seed}", _inputs, directory, each, seed, count, server)
                 number += 1
         if options.soak:
             step("soak", _soak, directory, options.soak)
@@ -80,7 +85,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="what goes wrong is drawn by it")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="of all three by default")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each round")
-    parser.add_argument("--inputs", type=int, default=400, help="hostile inputs for each three rounds")
+    parser.add_argument("--inputs", type=int, default=700, help="hostile inputs for each three rounds")
     parser.add_argument("--losses", type=int, default=60, help="losses of power for each three rounds")
     parser.add_argument(
         "--soak", type=int, default=0, help="commits in one process at the end, and a fifth of snapshots"
@@ -143,13 +148,19 @@ def _soak(report: Report, directory: Path, commits: int) -> None:
     report.findings += report.soak.pop("findings")
 
 
-def _hostile_inputs(report: Report, directory: Path, seed: int, count: int) -> None:
-    found = try_inputs(directory / f"inputs-{seed}", seed, count, INPUTS)
+def _inputs(report: Report, directory: Path, backend: str, seed: int, count: int, postgres: Server | None) -> None:
+    with contextlib.ExitStack() as stack:
+        url = None
+        if postgres is not None:
+            revive_server(postgres)
+            url = stack.enter_context(new_database(postgres.url))
+        found = try_inputs(directory / f"inputs-{backend}-{seed}", seed, count, INPUTS, backend, url)
+    report.totals(backend).inputs += sum(found.tried.values())
     report.inputs.update(found.tried)
     report.unclear += found.unclear
     report.findings += found.findings
     print(
-        f"seed {seed}: {sum(found.tried.values())} hostile inputs, {len(found.unclear)} unclear errors, "
+        f"{backend}, seed {seed}: {sum(found.tried.values())} hostile inputs, {len(found.unclear)} unclear errors, "
         f"{len(found.findings)} findings",
         flush=True,
     )

@@ -20,6 +20,8 @@ class Totals:
     resolved: int = 0
     failed: int = 0
     reads: int = 0
+    inputs: int = 0
+    """Hostile ones."""
     faults: Counter[str] = field(default_factory=Counter)
 
 
@@ -71,6 +73,7 @@ class Report:
                     "resolved": each.resolved,
                     "failed": each.failed,
                     "reads": each.reads,
+                    "inputs": each.inputs,
                 }
                 for name, each in self.by_backend.items()
             },
@@ -106,6 +109,7 @@ class Report:
                     "unknown, later told",
                     "failed",
                     "reads checked",
+                    "hostile inputs",
                 ),
                 [
                     (
@@ -117,6 +121,7 @@ class Report:
                         f"{each.unknown + each.resolved:,}, {each.resolved:,}",
                         each.failed,
                         each.reads,
+                        each.inputs,
                     )
                     for name, each in self.by_backend.items()
                 ],

@@ -93,7 +93,7 @@ def _furnish(arena: Arena, machine: Machine, postgres: Server | None, rng: rando
         arena.has_disks = True
     if postgres is None:
         return
-    _revive(postgres)
+    revive_server(postgres)
     arena.server = postgres
     arena.proxy = stack.enter_context(Proxy(postgres.url))
     doors = [(arena.place.url, {}), (arena.proxy.url, {})]
@@ -105,7 +105,7 @@ def _furnish(arena: Arena, machine: Machine, postgres: Server | None, rng: rando
     arena.options = [options for _, options in doors]
 
 
-def _revive(server: Server) -> None:
+def revive_server(server: Server) -> None:
     """A round that failed itself may have left a server that does not run, or has a standby to wait for."""
     try:
         psycopg.connect(server.url, connect_timeout=5).close()

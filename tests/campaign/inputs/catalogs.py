@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unicodedata
+from functools import cache
 from pathlib import Path
 
 import lakelog
@@ -16,15 +18,14 @@ from lakelog import Dataset
 from lakelog.actions import AddFile
 from tests.campaign.inputs.arguments import text
 from tests.campaign.inputs.world import World
-from tests.contract.samples import SCHEMA
+from tests.contract.samples import SCHEMA, add, stats
 
 
 def damaged(world: World, rng: random.Random) -> None:
     """Some bytes of a SQLite file are others. What can be read is read."""
     place = world.place()
     file = place / "catalog.db"
-    _copy(world, file)
-    data = bytearray(file.read_bytes())
+    data = bytearray(_sound())
     for _ in range(rng.choice((1, 5, 50))):
         at = rng.randrange(len(data))
         length = rng.choice((1, 1, 64))
@@ -42,30 +43,60 @@ def _some_files(dataset: Dataset) -> None:
     dataset.snapshot().files("id = 3")
 
 
-def _copy(world: World, target: Path) -> None:
-    """By SQLite's own hands: the file alone may lack what is in the WAL."""
-    source = f"{world.directory}/catalog.db"
-    code = "import sys, apsw; apsw.Connection(sys.argv[1]).execute('VACUUM INTO ?', (sys.argv[2],))"
-    subprocess.run([sys.executable, "-c", code, source, str(target)], check=True, capture_output=True)
+@cache
+def _sound() -> bytes:
+    """The file of a SQLite catalog with some commits."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "catalog.db")
+        with lakelog.connect(f"sqlite:///{file}", root=Path(directory, "lake"), mirror="manual") as lake:
+            for name in ("one", "two"):
+                dataset = lake.create_dataset(name, SCHEMA, ["day"])
+                writer = lakelog.SqlTxnLogWriter(lake)
+                for number in range(1, 9):
+                    added = add(f"{number}.parquet", stats=stats(3, id=(number, 9)), partition_values={"day": None})
+                    writer.commit(dataset.id, number, [added])
+        # By SQLite's own hands: the file alone may lack what is in the WAL.
+        code = "import sys, apsw; apsw.Connection(sys.argv[1]).execute('VACUUM INTO ?', (sys.argv[2],))"
+        copy = Path(directory, "copy.db")
+        subprocess.run([sys.executable, "-c", code, str(file), str(copy)], check=True, capture_output=True)
+        return copy.read_bytes()
+
+
+_SHOWN = {
+    "datasets": "watched",
+    "history": "CREATE TABLE",
+    "schema": "int64",
+    "files": "3 of 3 files",
+    "check": "watched",
+}
+"""Commands, and what they show of a dataset called ``watched``."""
 
 
 def on_a_terminal(world: World, rng: random.Random) -> None:
     """The command line, on a terminal of its own, shows no control character but those of its own colours."""
     place = world.place()
-    url = f"sqlite:///{place}/catalog.db"
+    url = world.another_url(place)
+    name = f"watched{world.number}{_spelled(rng) if rng.random() < 0.3 else ''}"
     with lakelog.connect(url, root=place / "lake", mirror="manual") as lake:
-        dataset = lake.create_dataset("t", SCHEMA, description=_spelled(rng) or None)
+        dataset = lake.create_dataset(name, SCHEMA, description=_spelled(rng) or None)
         writer = lakelog.SqlTxnLogWriter(lake)
         for number in range(3):
             file = AddFile(path=f"{number}.parquet", size=1, modification_time=0, stats='{"numRecords":1}')
+            Path(dataset.location).mkdir(parents=True, exist_ok=True)
+            Path(dataset.location, file.path).write_bytes(b"x")
             with_odd = {"operation": _spelled(rng) or "WRITE", "committer": _spelled(rng) or None}
             writer.commit(dataset.id, number + 1, [file], **with_odd)  # type: ignore[arg-type]
-    command = rng.choice((["datasets"], ["history", "t"], ["schema", "t"], ["files", "t"], ["check", "t", "--quick"]))
-    shown = _run_on_terminal([sys.executable, "-m", "lakelog", *command, "--catalog", url])
+    command = rng.choice(list(_SHOWN))
+    arguments = [] if command == "datasets" else [name]
+    arguments += ["--quick"] if command == "check" else []
+    code, shown = _run_on_terminal([sys.executable, "-m", "lakelog", command, *arguments, "--catalog", url])
     # Its own colours, and the ends of lines as a terminal has them.
     plain = _without_colours(shown)
     odd = {character for character in plain if character not in "\r\n" and _commands(character)}
-    assert not odd, f"{command} shows {odd}"
+    assert not odd, f"{command} of {name!r} shows {odd}"
+    assert code == 0, f"{command} of {name!r} ends with {code}: {plain[-500:]}"
+    assert "Traceback" not in plain, plain[-1000:]
+    assert _SHOWN[command] in plain, f"{command} of {name!r} shows {plain[-500:]}"
     shutil.rmtree(place)
 
 
@@ -87,7 +118,7 @@ def _without_colours(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown)
 
 
-def _run_on_terminal(command: list[str]) -> str:
+def _run_on_terminal(command: list[str]) -> tuple[int, str]:
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
@@ -102,5 +133,4 @@ def _run_on_terminal(command: list[str]) -> str:
             break
         found += part
     os.close(leader)
-    process.wait(60)
-    return found.decode(errors="replace")
+    return process.wait(60), found.decode(errors="replace")

@@ -29,10 +29,10 @@ INPUTS: dict[str, tuple[Input, int]] = {
     "a Delta log that is damaged before its import": (logs.before_import, 40),
     "a Delta log that is damaged beside its table": (logs.after_import, 20),
     "a checkpoint that is damaged": (logs.damaged_checkpoint, 30),
-    "a footer that is damaged": (logs.damaged_footer, 1),
+    "a footer that is damaged": (logs.damaged_footer, 6),
     "a deletion vector that is damaged": (vectors.damaged, 60),
     "a SQLite catalog that is damaged": (catalogs.damaged, 6),
-    "a stored text on a terminal": (catalogs.on_a_terminal, 1),
+    "a stored text on a terminal": (catalogs.on_a_terminal, 6),
 }
 """By their names, with how often each comes beside the others."""
 
@@ -44,16 +44,19 @@ class Tried:
     findings: list[str] = field(default_factory=list)
 
 
-def try_inputs(directory: Path, seed: int, count: int, kinds: Mapping[str, tuple[Input, int]]) -> Tried:
+def try_inputs(
+    directory: Path, seed: int, count: int, kinds: Mapping[str, tuple[Input, int]], backend: str, url: str | None = None
+) -> Tried:
+    """So many of them, on a catalog of this database; that of a server is to be empty."""
     found = Tried()
     rng = random.Random(seed)
     names = rng.choices(list(kinds), [weight for _, weight in kinds.values()], k=count)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        world = stack.enter_context(World(directory))
+        world = stack.enter_context(World(directory, backend, url))
         for number, name in enumerate(names):
             found.tried[name] += 1
-            told = f"{name} (seed {seed}, number {number})"
+            told = f"{name} ({backend}, seed {seed}, number {number})"
             try:
                 kinds[name][0](world, rng)
             except LakelogError:

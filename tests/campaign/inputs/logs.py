@@ -6,6 +6,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,15 +189,21 @@ def _compare(world: World, place: Path) -> None:
     """Imports a table. If delta-rs opens it, too, it has the same files."""
     dataset = world.lake.import_delta(place, f"imported{world.number}").dataset
     assert dataset is not None
-    ours = sorted(dataset.snapshot().files().column("path").to_pylist())
+    ours = _paths(dataset.snapshot().files().column("path"))
     from deltalake import DeltaTable
 
     try:
         theirs = DeltaTable(str(place))
-        listed = sorted(pa.record_batch(theirs.get_add_actions()).column("path").to_pylist())
+        listed = _paths(pa.record_batch(theirs.get_add_actions()).column("path"))
         version = theirs.version()
     except Exception:
         # What it refuses, or what ends one of its threads, it does not tell.
         return
     if version == dataset.version:
-        assert len(ours) == len(listed), f"{len(ours)} files for Lakelog, {len(listed)} for delta-rs: {place}"
+        only_ours, only_theirs = sorted(ours - listed)[:3], sorted(listed - ours)[:3]
+        assert ours == listed, f"only Lakelog has {only_ours}, only delta-rs {only_theirs}: {place}"
+
+
+def _paths(column: Any) -> set[str]:
+    """Files by the names that they have on a disk: one log spells a path in several ways."""
+    return {unquote(path) for path in column.to_pylist()}

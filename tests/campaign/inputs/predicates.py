@@ -11,23 +11,16 @@ from tests.contract import predicates
 
 def condition(world: World, rng: random.Random) -> None:
     engine = _engine()
-    known = _tables.get(id(world))
-    if known is None or rng.random() < 0.05:
-        if known is None:
-            _tables.clear()
-            dataset = world.table(
+    dataset = world.conditions
+    if dataset is None or rng.random() < 0.05:
+        if dataset is None:
+            dataset = world.conditions = world.table(
                 commits=0, schema=predicates.SCHEMA, partition_by=list(predicates.PARTITIONS), mirror=False
             )
-        else:
-            dataset = known
         files = predicates.some_files(rng)
         predicates.replace_files(world.lake, dataset, files, in_bulk=rng.random() < 0.5)
         predicates.load_rows(engine, files)
-        _tables[id(world)] = dataset
-    predicates.check_condition(engine, _tables[id(world)].snapshot(), predicates.some_condition(rng))
-
-
-_tables: dict[int, Any] = {}
+    predicates.check_condition(engine, dataset.snapshot(), predicates.some_condition(rng))
 
 
 @cache

@@ -13,12 +13,21 @@ from tests.contract.samples import SCHEMA, add, stats
 class World:
     """A lake of its own, made anew for some hundreds of inputs."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, backend: str, url: str | None = None) -> None:
         self.directory = directory
+        self.backend = backend
+        self.url = url or f"{backend}:///{directory}/catalog.db"
+        """An empty database of a server, or a file."""
         directory.mkdir(parents=True)
         self._numbers = itertools.count()
-        self.lake: Lake = connect(f"sqlite:///{directory}/catalog.db", root=directory / "lake")
+        self.lake: Lake = connect(self.url, root=directory / "lake")
         self.events = self.table()
+        self.conditions: Dataset | None = None
+        """The table that conditions are tried on."""
+
+    def another_url(self, place: Path) -> str:
+        """A catalog that another process may open, too."""
+        return self.url if self.backend == "postgres" else f"{self.backend}:///{place}/catalog.db"
 
     def __enter__(self) -> Self:
         return self
