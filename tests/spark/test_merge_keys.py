@@ -14,6 +14,7 @@ from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.verbs import options
 from lakelog.spark.frames import setting
+from lakelog.spark.steady import is_steady
 
 ZONE = "spark.sql.session.timeZone"
 RAW = "spark.sql.parser.escapedStringLiterals"
@@ -110,7 +111,14 @@ def test_strings_that_the_session_does_not_unescape_are_as_they_are(local: Lake,
     [
         ("t.k = src.d", True),
         ("t.k = src.d + 1", True),
+        ("t.k = date_add(DATE '2024-01-01', src.n)", True),
+        ("t.k = date_add(CAST('2024-01-01' AS DATE), src.n)", True),
         ("t.k = date_add(current_date(), src.n)", False),
+        ("t.k = date_add(CAST('today' AS DATE), src.n)", False),
+        ("t.k = date_add(try_cast(concat('to', 'morrow') AS DATE), src.n)", False),
+        ("t.k = date_add(to_date('yesterday'), src.n)", False),
+        ("t.k = date_add(to_timestamp(' NOW '), src.n)", False),
+        ("t.k = date_add(CAST('12:00' AS TIMESTAMP), src.n)", False),
         ("t.k = src.d + (SELECT max(n) FROM lakelog_numbers)", False),
     ],
 )
@@ -125,6 +133,29 @@ def test_only_what_is_the_same_the_next_time_tells_a_range(spark: SparkSession, 
         assert scope.rows == 1
     finally:
         spark.catalog.dropTempView("lakelog_numbers")
+
+
+@pytest.mark.parametrize(
+    ("condition", "steady"),
+    [
+        ("d = CAST('2024-01-01' AS DATE)", True),
+        ("d = CAST(s AS DATE)", True),
+        ("s = 'today'", True),
+        ("d = 'today'", False),
+        ("d = CAST('today' AS DATE)", False),
+        ("at < CAST('now' AS TIMESTAMP)", False),
+        ("at < CAST('tomorrow' AS TIMESTAMP_NTZ)", False),
+        ("at < to_timestamp_ntz('now')", False),
+        ("d IN ('2024-01-01', 'yesterday')", False),
+        ("at < '12:00'", False),
+        ("d = current_date() AND s = 'x'", False),
+        ("rand() < 0.5", False),
+        ("d IN (SELECT date_add('2024-01-01', CAST(id AS INT)) FROM range(3))", False),
+    ],
+)
+def test_times_that_are_written_as_texts_are_times(spark: SparkSession, condition: str, steady: bool) -> None:
+    frame = spark.sql("SELECT DATE '2024-01-01' AS d, TIMESTAMP '2024-01-01' AS at, 'x' AS s")
+    assert is_steady(frame.where(condition)) is steady
 
 
 DAYS = ["1582-10-04", "1582-10-05", "1582-10-10", "1582-10-14", "1582-10-15", "9999-12-31", "0001-01-01"]

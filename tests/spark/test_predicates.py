@@ -156,6 +156,8 @@ def test_what_time_it_is_is_only_used_where_time_cannot_change_the_answer(spark:
     assert same.high is None
     for condition in ("day < current_date()", "day != current_date()", "day <= date_add(current_date(), 1)"):
         assert predicate_of(spark, SCHEMA, condition) == NotNull("day")
+    # An hour without a day is one of the day on which it is asked.
+    assert predicate_of(spark, SCHEMA, "at < '12:00'") == NotNull("at")
     assert predicate_of(spark, SCHEMA, "i = day(current_date())") == NotNull("i")
     assert predicate_of(spark, SCHEMA, "current_date() > DATE '2020-01-01'") == Everything()
 

@@ -17,13 +17,13 @@ from lakelog.schema.alter import Layout
 from lakelog.schema.assignment import assignment_problems
 from lakelog.schema.rules import Check, constraint_name_problem, constraints_in, expression_problem
 from lakelog.schema.spark import from_spark
+from lakelog.spark.clocks import has_clock, nodes_of
 from lakelog.spark.constraints import base_columns, broken_check, generated_condition, meaning_of
 from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.predicates import condition_of, is_connect
 from lakelog.spark.read import count_rows, read_pruned
-from lakelog.spark.steady import has_clock, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +148,7 @@ def _expression_problems(spark: "SparkSession", schema: pa.Schema, sql: str, *, 
     gateway: Any = spark._sc._gateway
     if any(is_instance_of(gateway, node, _USERS_OWN) for node in nodes):
         found.append(f"{sql} calls a function of this session, which other writers do not have")
-    if steady and has_clock(plan.projectList().apply(0)):
+    if steady and has_clock(spark, plan.projectList().apply(0)):
         found.append(f"{sql} depends on the time or on who asks, and not on the row alone")
     return found
 

@@ -35,6 +35,7 @@ from lakelog.log.pruning.reader import depends_on_settings, parse
 from lakelog.schema.leaves import join_path, leaf_columns
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
+from lakelog.spark.clocks import has_hour
 from lakelog.spark.errors import refusing
 from lakelog.spark.frames import aliased
 from lakelog.spark.spans import TIMES, Term, is_storable, span_of
@@ -188,7 +189,7 @@ class _Node:
     @property
     def is_constant(self) -> bool:
         """Whether time changes nothing."""
-        return bool(self.analysed.equals(self.timed))
+        return bool(self.analysed.equals(self.timed)) and not has_hour(self.timed)
 
     @property
     def value(self) -> Any:

@@ -1,44 +1,18 @@
 """Whether expressions give the same answer each time they are asked, as far as Spark tells."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from lakelog.errors import ValidationError, Violation
+from lakelog.spark.clocks import has_clock
 from lakelog.spark.predicates import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_CLOCKS = (
-    "CurrentCatalog",
-    "CurrentDatabase",
-    "CurrentDate",
-    "CurrentTime",
-    "CurrentTimeZone",
-    "CurrentTimestamp",
-    "CurrentUser",
-    "LocalTimestamp",
-    "Now",
-)
-"""What has another value for the same row at another time, or for somebody else."""
-
 _NON_DETERMINISTIC = ("AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION", "INVALID_NON_DETERMINISTIC_EXPRESSIONS")
-
-
-def nodes_of(expression: Any) -> Iterator[Any]:
-    """An expression of Spark's, and all that it is made of."""
-    yield expression
-    children = expression.children()
-    for index in range(children.size()):
-        yield from nodes_of(children.apply(index))
-
-
-def has_clock(expression: Any) -> bool:
-    """Whether an expression of Spark's depends on the time, or on who asks."""
-    return any(node.getClass().getSimpleName() in _CLOCKS for node in nodes_of(expression))
 
 
 def refuse_changing(frame: "DataFrame", condition: "str | Column", what: str) -> None:
@@ -66,7 +40,12 @@ def is_steady(filtered: "DataFrame") -> bool:
     False where Spark keeps its plans to itself.
     """
     condition = _condition_of(filtered)
-    return condition is not None and bool(condition.deterministic()) and not has_clock(condition)
+    if condition is None or not condition.deterministic():
+        return False
+    jvm: Any = filtered.sparkSession._jvm
+    # What a subquery reads may be changed by somebody in between.
+    has_subquery = jvm.org.apache.spark.sql.catalyst.expressions.SubqueryExpression.hasSubquery(condition)
+    return not has_subquery and not has_clock(filtered.sparkSession, condition)
 
 
 def _condition_of(filtered: "DataFrame") -> Any:

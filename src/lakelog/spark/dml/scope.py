@@ -8,9 +8,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
+from lakelog.spark.clocks import has_clock
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
-from lakelog.spark.steady import has_clock
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _parts(
             continue
         if part.references().subsetOf(ours):
             found.append(filter_predicate(spark, schema, catalyst.plans.logical.Filter(part, join.left())))
-        elif (key := _key(part, ours, theirs, schema)) is not None:
+        elif (key := _key(spark, part, ours, theirs, schema)) is not None:
             keys.append(key)
     harmless = _is_harmless(join.condition().get(), theirs)
     return _Parts(found=found, keys=keys, source=join.right(), is_harmless=harmless)
@@ -135,7 +135,7 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
 
 
-def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
+def _key(spark: "SparkSession", part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
     if part.getClass().getSimpleName() != "EqualTo":
         return None
     for one, other in ((part.left(), part.right()), (part.right(), part.left())):
@@ -145,7 +145,7 @@ def _key(part: Any, ours: Any, theirs: Any, schema: pa.Schema) -> _Key | None:
             and one.references().subsetOf(ours)
             and other.references().subsetOf(theirs)
             and other.deterministic()
-            and not has_clock(other)
+            and not has_clock(spark, other)
             and one.name() in schema.names
         ):
             return _Key(str(one.name()), other, str(one.dataType().simpleString()))
