@@ -19,6 +19,7 @@ from typing import Any
 import tests.faults.children
 from tests.campaign.arena import Settings
 from tests.campaign.inputs.kinds import INPUTS, try_inputs
+from tests.campaign.outage import try_outage
 from tests.campaign.pgbouncer import find_pgbouncer
 from tests.campaign.power import try_power
 from tests.campaign.report import Report
@@ -72,6 +73,9 @@ def main(arguments: Sequence[str]) -> int:
                         server = postgres if each == "postgres" else None
                         step(f"hostile inputs, {each}, seed {seed}", _inputs, directory, each, seed, count, server)
                 number += 1
+            for backend in options.backend if options.outage else ():
+                server = postgres if backend == "postgres" else None
+                step(f"outage of a mirror, {backend}", _outage, machine, backend, options.outage, server)
         if options.soak:
             step("soak", _soak, directory, options.soak)
     print(report.text())
@@ -88,11 +92,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=700, help="hostile inputs for each three rounds")
     parser.add_argument("--losses", type=int, default=60, help="losses of power for each three rounds")
     parser.add_argument(
+        "--outage", type=int, help="commits while a mirror fails, on each database; 3000 in five minutes or more"
+    )
+    parser.add_argument(
         "--soak", type=int, default=0, help="commits in one process at the end, and a fifth of snapshots"
     )
     parser.add_argument("--output", help="a directory for faults.md and faults.json")
     parser.add_argument("--cache", default="build/campaign", help="for what is compiled and unpacked")
     found = parser.parse_args(arguments)
+    if found.outage is None:
+        found.outage = 3000 if found.minutes >= 5 else 0
     found.backend = found.backend or list(BACKENDS)
     return found
 
@@ -141,6 +150,29 @@ def _loss_of_power(report: Report, machine: Machine, options: argparse.Namespace
         print(f"{backend}, seed {seed}: {found.losses} losses of power, {len(found.findings)} findings", flush=True)
         for each in found.findings[:5]:
             print(f"  {each}", flush=True)
+
+
+def _outage(report: Report, machine: Machine, backend: str, commits: int, postgres: Server | None) -> None:
+    if machine.shim is None:
+        return
+    directory = machine.directory / f"outage-{backend}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        url = f"{backend}:///{directory}/catalog.db"
+        if postgres is not None:
+            revive_server(postgres)
+            url = stack.enter_context(new_database(postgres.url))
+        found = try_outage(directory, machine.shim, url, commits // 2 if backend == "duckdb" else commits)
+    totals = report.totals(backend)
+    totals.acknowledged += found.commits
+    totals.lost += len(found.findings)
+    totals.faults["a mirror that fails for thousands of commits"] += int(found.failures > 0)
+    report.findings += [f"{backend}: {each}" for each in found.findings]
+    print(
+        f"{backend}: {found.commits} commits while the mirror failed {found.failures} times, whole {found.seconds} s "
+        f"later, {len(found.findings)} findings",
+        flush=True,
+    )
 
 
 def _soak(report: Report, directory: Path, commits: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign.outage import try_outage
 from tests.campaign.power import try_power
 from tests.campaign.shim import compile_shim
 
@@ -59,3 +60,14 @@ def test_a_loss_of_power_is_seen_where_nothing_is_promised(tmp_path: Path) -> No
     assert found.losses == 10
     assert any("is not what was written" in each for each in found.findings), found.findings
     assert not any("the record lacks" in each for each in found.findings), found.findings
+
+
+@pytest.mark.slow
+def test_a_mirror_recovers_from_an_outage_of_a_thousand_commits(tmp_path: Path) -> None:
+    shim = compile_shim(tmp_path)
+    if shim is None:
+        pytest.skip("there is no C compiler, or no Linux")
+    place = tmp_path / "outage"
+    found = try_outage(place, shim, f"sqlite:///{place}/catalog.db", 1100, mend=True)
+    assert found.findings == []
+    assert (found.commits, found.failures > 1024) == (1100, True)
