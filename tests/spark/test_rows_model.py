@@ -1,12 +1,13 @@
 """All verbs that remove or keep rows, in random order, against a plain list of rows.
 
-Values lie at the edges of every type, files at paths as Spark writes them, schemas change and come back, other
-applications commit and clean up in between, and at the end the log is replayed into another catalog.
+Values lie at the edges of every type, files at paths as Spark writes them, sessions have other zones and ANSI modes,
+schemas change and come back, other applications commit and clean up in between, and at the end the log is replayed into
+another catalog.
 ``LAKELOG_MODEL_SEED`` runs another history than the usual one.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -21,7 +22,7 @@ from tests.fixtures.lakes import BACKENDS, Place
 from tests.invariants import check_invariants
 from tests.model.rows import Column, State, Table
 from tests.model.values import INT, KINDS, Kind
-from tests.spark.changes import KEYS, PARTITION, Changes, add, columns_of, drop, rename, widen
+from tests.spark.changes import KEYS, PARTITION, Changes, add, columns_of, drop, rename, settings, widen
 from tests.spark.changing import BY_VECTORS
 from tests.spark.history import History
 
@@ -64,13 +65,22 @@ def every_edge(history: History, state: State) -> list[Any]:
 def test_rows_are_what_a_list_of_them_says(history: History, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         for step in deck(history, monkeypatch):
-            step()
+            with settings(history.spark, circumstances(history)):
+                step()
         check_invariants(history.lake)
         with place.beside(1).connect() as other:
             replayed(history, other)
     except BaseException as error:
         error.add_note("\n".join(history.told))
         raise
+
+
+def circumstances(history: History) -> Sequence[tuple[str, str]]:
+    """Settings of a session that change what a zone's clock shows and what a cast does, and no row."""
+    zone = history.random.choice(("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia"))
+    found = (("spark.sql.session.timeZone", zone), ("spark.sql.ansi.enabled", history.random.choice(("true", "false"))))
+    history.told.append(f"in {found}")
+    return found
 
 
 def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
