@@ -92,3 +92,9 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+?)\)", page.read_text())
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_of_the_project_that_a_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"`((?:tests|src|bench|docs|examples)/[\w./:-]+)`", page.read_text()))
+    assert sorted(name for name in named if not (ROOT / name.split("::")[0]).exists()) == []
