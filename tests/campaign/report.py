@@ -20,6 +20,8 @@ class Totals:
     resolved: int = 0
     failed: int = 0
     reads: int = 0
+    soaked: int = 0
+    """Commits in one process, with nothing that goes wrong."""
     inputs: int = 0
     """Hostile ones."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -39,7 +41,8 @@ class Report:
     findings: list[str] = field(default_factory=list)
     late: int = 0
     lacks: list[str] = field(default_factory=list)
-    soak: dict[str, Any] = field(default_factory=dict)
+    soak: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By database."""
     seconds: float = 0.0
 
     def totals(self, backend: str) -> Totals:
@@ -74,6 +77,7 @@ class Report:
                     "failed": each.failed,
                     "reads": each.reads,
                     "inputs": each.inputs,
+                    "soak commits": each.soaked,
                 }
                 for name, each in self.by_backend.items()
             },
@@ -110,6 +114,7 @@ class Report:
                     "failed",
                     "reads checked",
                     "hostile inputs",
+                    "soak commits",
                 ),
                 [
                     (
@@ -122,6 +127,7 @@ class Report:
                         each.failed,
                         each.reads,
                         each.inputs,
+                        each.soaked,
                     )
                     for name, each in self.by_backend.items()
                 ],
@@ -143,7 +149,9 @@ class Report:
             ),
         ]
         if self.soak:
-            lines += ["", *_table(("soak", ""), [(name, value) for name, value in self.soak.items()])]
+            names = list(dict.fromkeys(name for found in self.soak.values() for name in found))
+            rows = [(name, *(found.get(name, "") for found in self.soak.values())) for name in names]
+            lines += ["", *_table(("soak", *self.soak), rows)]
         if self.lacks:
             lines += ["", "Not tried on this machine:", *(f"- {each}" for each in self.lacks)]
         if self.findings:
