@@ -115,6 +115,8 @@ found["correlated"] = {name: ids(lakelog.read_dataset(lake, name, spark=spark)) 
 found["unsteady"].append(
     refused(lambda: lake.dataset("deleted").delete(f"{correlated.format('k')} AND rand() < 0.5", spark=spark))
 )
+today = ["id > 0 AND DATE 'today' > DATE '2020-01-01'", "id > 1 AND timestamp_ntz 'NOW' > at", "date' yesterday' > at"]
+found["today"] = [refused(lambda each=each: lake.dataset("deleted").delete(each, spark=spark)) for each in today]
 lake.close()
 spark.stop()
 print(json.dumps(found))
@@ -178,6 +180,10 @@ def test_conditions_may_depend_on_rows_of_another_table(found: dict[str, Any]) -
         "merged": [2, 5],
         "replaced": [0, 2, 5],
     }
+
+
+def test_days_that_each_query_may_take_for_another_are_refused(found: dict[str, Any]) -> None:
+    assert all("may mean another day in each query" in (each or "") for each in found["today"])
 
 
 def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from lakelog.spark.frames import exact_days, session_for
 from lakelog.spark.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.partitions import Values, canonical, is_instant, partition_values, told_by_directories
 from lakelog.spark.predicates import condition_of, empty_frame, is_connect, predicate_of
+from lakelog.spark.steady import parsed_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,6 +81,7 @@ def read_snapshot(
 ) -> "DataFrame":
     """The rows of a snapshot."""
     selected = None if columns is None else _selection(snapshot.schema, columns)
+    where = parsed_once(spark, where)
     predicate: Predicate = Everything() if where is None else predicate_of(spark, snapshot.schema, where)
     frame = read_pruned(spark, dataset, snapshot, predicate)
     if where is not None:
@@ -149,6 +151,7 @@ def spark_scan(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapsho
 def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column | None") -> int:
     """How many rows match. Only files in which the catalog does not decide for every row are read."""
     session = session_for(spark)
+    where = parsed_once(session, where)
     scan = Scan.of(dataset.name, snapshot, None) if where is None else spark_scan(session, dataset, snapshot, where)
     rows, undecided = scan.counted()
     if undecided.num_rows == 0:

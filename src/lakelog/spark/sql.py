@@ -48,12 +48,12 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
     datasets = {name: Dataset(lake, heads[name]) for name in names}
     snapshots = {name: (each, each.snapshot(heads[name].version)) for name, each in datasets.items()}
     with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home, refusing("sql", "query"):
-        aside = _Aside(session)
+        aside = _Aside(session, query)
         predicates = _Reads(session, aside, snapshots, Path(home)).of(query)
         frames = {
             name: read_pruned(session, *snapshots[name], disjunction(found)) for name, found in predicates.items()
         }
-        return aside.query(query, frames)
+        return aside.rows(frames)
 
 
 class _Reads:
@@ -85,7 +85,7 @@ class _Reads:
 
     def of(self, query: str) -> dict[str, list[Predicate]]:
         """Of each dataset that is read, what is asked of its rows, once for each place where it stands."""
-        plan = self._aside.analysed(query, {name: self._stand_in(name) for name in self._schemas})
+        plan = self._aside.analysed({name: self._stand_in(name) for name in self._schemas})
         if self._is_command(plan):
             message = "is not a query: use spark.sql, with lakelog.spark.attach for what it reads"
             raise ValidationError("sql", [Violation(query[:80], message)])
@@ -147,26 +147,28 @@ class _Aside:
     In the session itself another thread might find them.
     """
 
-    def __init__(self, spark: "SparkSession") -> None:
+    def __init__(self, spark: "SparkSession", query: str) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         session: Any = spark._jsparkSession
         self._session = session.cloneSession()
+        # Once, since it is the parser that says which day DATE 'today' is.
+        self._query = self._session.sessionState().sqlParser().parsePlan(query)
 
-    def analysed(self, query: str, views: "Mapping[str, DataFrame]") -> Any:
-        """The plan of a query over these views. Nothing is executed, also if it is a command."""
+    def analysed(self, views: "Mapping[str, DataFrame]") -> Any:
+        """The plan of the query over these views. Nothing is executed, also if it is a command."""
         for name, frame in views.items():
             self._rows(self._session, frame._jdf.queryExecution().analyzed()).createOrReplaceTempView(quoted(name))
         state = self._session.sessionState()
         mode = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        return state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
+        return state.executePlan(self._query.clone(), mode).analyzed()
 
-    def query(self, query: str, views: "Mapping[str, DataFrame]") -> "DataFrame":
-        """The rows of a query over these views, in the session itself."""
+    def rows(self, views: "Mapping[str, DataFrame]") -> "DataFrame":
+        """The rows of the query over these views, in the session itself."""
         from pyspark.sql.classic.dataframe import DataFrame
 
         session: Any = self._spark._jsparkSession
-        return DataFrame(self._rows(session, self.analysed(query, views)), self._spark)
+        return DataFrame(self._rows(session, self.analysed(views)), self._spark)
 
     def _rows(self, session: Any, plan: Any) -> Any:
         return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)

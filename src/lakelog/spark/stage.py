@@ -74,14 +74,19 @@ class Stage:
         kept: "DataFrame | None" = None,
         is_new: "Column | None" = None,
         counted: "Mapping[str, Column] | None" = None,
+        where: "str | Column | None" = None,
     ) -> None:
         """``kept`` are rows that were in the table before, and are only moved: no rule is asked of them. Of rows in
         which both are mixed, ``is_new`` tells those that are not, by the frame's columns. ``counted`` are conditions,
-        by the same columns: ``counts`` tells how many of the written rows matched each."""
+        by the same columns: ``counts`` tells how many of the written rows matched each.
+
+        All rows of ``frame`` have to match ``where``, which is the options' ``replace_where``, parsed once.
+        """
         self.counts: dict[str, int] = {}
         self._own = own
         self._is_new = is_new
         self._asked = dict(counted or {})
+        self._where = where
         self._target = target
         self._frame = frame
         self._kept = kept
@@ -115,9 +120,9 @@ class Stage:
         columns += [asked.alias(f"{_COUNTED}_{number}") for number, asked in enumerate(self._asked.values())]
         rows = self._frame.select(*columns)
         rows = filled(rows, metadata, missing(self._target.columns))
-        if self._options.replace_where is not None:
+        if self._where is not None:
             # Its answer is a column, since what Spark counts must not have a correlated subquery.
-            rows = rows.select("*", (~matches(self._options.replace_where)).alias(_OUTSIDE))
+            rows = rows.select("*", (~matches(self._where)).alias(_OUTSIDE))
         observation, kept = Observation(), Observation()
         counted, problems = self._counted()
         rows = rows.observe(observation, *counted).drop(_OUTSIDE)
@@ -190,9 +195,9 @@ class Stage:
                 count(broken, where, "rows with nulls where the table has NOT NULL")
             if field.name in partitions and pa.types.is_string(field.type):
                 count(value == NULL_DIRECTORY, where, f"rows with the reserved text {NULL_DIRECTORY}")
-        condition = self._options.replace_where
-        if condition is not None:
-            count(F.col(_OUTSIDE), "replace_where", f"rows do not match {condition!r}, or match as NULL")
+        if self._where is not None:
+            message = f"rows do not match {self._options.replace_where!r}, or match as NULL"
+            count(F.col(_OUTSIDE), "replace_where", message)
         for rule in self._rules:
             count(rule.condition, rule.where, rule.what, rule.values)
         return counted, problems

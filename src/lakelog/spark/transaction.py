@@ -35,6 +35,7 @@ from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.predicates import predicate_of
 from lakelog.spark.prepared import PreparedChange, prepared_from
 from lakelog.spark.read import read_snapshot
+from lakelog.spark.steady import parsed_once
 from lakelog.spark.write import prepare_write
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class LakeTransaction:
         """
         dataset, snapshot = self._table(name)
         session = session_for(self._spark)
+        where = parsed_once(session, where)
         frame = read_snapshot(session, dataset, snapshot, where, columns)
         if hold:
             read = Everything() if where is None else predicate_of(session, snapshot.schema, where)

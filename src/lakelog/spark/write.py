@@ -48,10 +48,10 @@ from lakelog.spark.predicates import empty_frame, predicate_of
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
 from lakelog.spark.stage import Stage, Target, matches
-from lakelog.spark.steady import refuse_changing
+from lakelog.spark.steady import parsed_once, refuse_changing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @spark_door
@@ -170,15 +170,16 @@ def _create(
     check_features(described)
     if described.rules:
         check_new_rules(frame.sparkSession, described)
-    if options.replace_where is not None:
-        _where_replaced(frame.sparkSession, described.schema, options.replace_where)
+    where = parsed_once(frame.sparkSession, options.replace_where, "replace_where")
+    if where is not None:
+        _where_replaced(frame.sparkSession, described.schema, where)
     target = Target(
         location=lake.new_location(name),
         metadata=described,
         columns=project(list(arriving), list(described.schema)),
     )
     with OwnDirectory(lake.committer, target.location) as own:
-        written = Stage(own, target, frame, options).write()
+        written = Stage(own, target, frame, options, where=where).write()
         result = commit_new(lake, name, defined, target.location, written, options, own)
     compact_after(lake, result.table_id, result.version, frame.sparkSession)
     return WriteResult(version=0, files=written.adds.num_rows, rows=written.rows, commit_id=result.commit_id)
@@ -197,11 +198,12 @@ def prepare_write(
         message = "would become a string, for which all files are written again: append, or overwrite the whole table"
         raise SchemaMismatchError("schema change", [Violation(path, message) for path in plan.promoted])
     rewritten = None
-    if options.replace_where is not None:
+    where = parsed_once(frame.sparkSession, options.replace_where, "replace_where")
+    if where is not None:
         # As this session means it, also when it comes to conflicts.
-        predicate = _where_replaced(frame.sparkSession, snapshot.schema, options.replace_where)
+        predicate = _where_replaced(frame.sparkSession, snapshot.schema, where)
         candidates = snapshot.files(predicate)
-        whole = files_matched_by_partition(frame.sparkSession, snapshot, candidates, options.replace_where)
+        whole = files_matched_by_partition(frame.sparkSession, snapshot, candidates, where)
         rewritten = candidates if whole is None else None
         change = replace(change, predicate=predicate, replaced=candidates if whole is None else whole)
     elif options.mode != "overwrite" and plan.rewrites:
@@ -214,25 +216,25 @@ def prepare_write(
     )
     kept = None
     if rewritten is not None and rewritten.num_rows:
-        kept = _kept(frame.sparkSession, dataset, change, rewritten, options)
+        kept = _kept(frame.sparkSession, dataset, change, rewritten, where)
     with OwnDirectory(dataset.committer, dataset.location) as own:
-        written = Stage(own, target, frame, options, kept).write()
+        written = Stage(own, target, frame, options, kept, where=where).write()
         return prepare_change(dataset, change, written, options, own)
 
 
-def _where_replaced(spark: "SparkSession", schema: pa.Schema, condition: str) -> Predicate:
+def _where_replaced(spark: "SparkSession", schema: pa.Schema, condition: "str | Column") -> Predicate:
     predicate = predicate_of(spark, schema, condition)
     refuse_changing(empty_frame(spark, schema), condition, "replace_where")
     return predicate
 
 
 def _kept(
-    spark: "SparkSession", dataset: Dataset, change: Change, files: pa.Table, options: WriteOptions
+    spark: "SparkSession", dataset: Dataset, change: Change, files: pa.Table, where: "str | Column | None"
 ) -> "DataFrame":
     """The rows of files that stay, and have to be written again, under the schema that the table will have."""
     kept = read_these(spark, dataset.location, change.snapshot, files)
-    if options.replace_where is not None:
-        kept = kept.where(~matches(options.replace_where))
+    if where is not None:
+        kept = kept.where(~matches(where))
     sources = [F.col(quoted(name)) for name in kept.columns]
     old, new = list(change.snapshot.schema), list(change.plan.schema)
     return kept.select(*column_expressions(project(old, new, physical_name), sources))

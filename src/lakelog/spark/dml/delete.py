@@ -20,6 +20,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import read_these
 from lakelog.spark.stage import matches
+from lakelog.spark.steady import parsed_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -51,7 +52,8 @@ def _prepared(
 ) -> PreparedChange[ChangeResult]:
     refuse_append_only(dataset, snapshot, "delete")
     wanted = wants_vectors(snapshot)
-    matched = matched_files(session, dataset, snapshot, condition, alias, indexed=wanted)
+    asked = parsed_once(session, condition, "condition")
+    matched = matched_files(session, dataset, snapshot, asked, alias, indexed=wanted)
     marked = (
         Marked(files=matched.part, rows=matched.indexes) if wanted and can_be_marked(snapshot, matched.part) else None
     )
@@ -59,17 +61,17 @@ def _prepared(
     rows = changes = None
     # The change feed needs no more than the vectors, as in Delta: what one deletes that the one before did not is told.
     if matched.part.num_rows and marked is None:
-        assert condition is not None, "without a condition every file goes as a whole"
+        assert asked is not None, "without a condition every file goes as a whole"
         is_told = is_kept(snapshot.state.metadata)
         # Files that go as a whole are told with the others: a commit has changes of its own, or none.
         files = matched.files if is_told else matched.part
         found = aliased(read_these(session, dataset.location, snapshot, files), alias)
-        asked = found.select("*", matches(condition).alias(_GONE))
+        told = found.select("*", matches(asked).alias(_GONE))
         if is_told:
             # Once, so that the feed says what is gone: a condition may have the time of day in it.
-            asked = asked.localCheckpoint(eager=True)
-            changes = asked.where(_GONE).drop(_GONE).withColumn(CHANGE_TYPE, F.lit("delete"))
-        rows = asked.where(~F.col(_GONE)).drop(_GONE).withColumn(CHANGED, F.lit(False))
+            told = told.localCheckpoint(eager=True)
+            changes = told.where(_GONE).drop(_GONE).withColumn(CHANGE_TYPE, F.lit("delete"))
+        rows = told.where(~F.col(_GONE)).drop(_GONE).withColumn(CHANGED, F.lit(False))
 
     def metrics(written: Written) -> dict[str, int]:
         before = live_rows(matched.part)

@@ -62,7 +62,7 @@ from lakelog.spark.options import WriteOptions
 from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import ROW_FILE, ROW_INDEX
-from lakelog.spark.steady import is_steady, refuse_changing
+from lakelog.spark.steady import is_steady, parsed_once, refuse_changing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,7 +107,7 @@ def prepare_merge(
 def _prepared(join: Join, merge: Merge, plan: WritePlan, options: WriteOptions) -> PreparedChange[ChangeResult]:
     snapshot = join.snapshot
     partitions = tuple(snapshot.metadata.partition_columns)
-    condition = expression(merge.condition)
+    condition = expression(join.condition)
     scope = merge_scope(join.spark, snapshot.schema, merge.alias, join.source, condition, partitions)
     join = replace(join, is_harmless=scope.is_harmless)
     # A row that matches nothing may be anywhere.
@@ -290,7 +290,7 @@ def _joined(
         alias=merge.alias,
         metadata=metadata,
         source=source,
-        condition=merge.condition,
+        condition=parsed_once(spark, merge.condition, "merge condition"),
         steps=(),
     )
     table = join.named(empty_frame(spark, plan.schema), list(plan.schema))
@@ -318,7 +318,8 @@ def _joined(
             values = assigned(
                 plan.schema, scopes[clause.when], named, old, what, partial_structs=merge.schema_evolution
             )
-        steps.append(Step(number=number, clause=clause, values=values))
+        asked = parsed_once(spark, clause.condition, f"condition of {what}")
+        steps.append(Step(number=number, clause=replace(clause, condition=asked), values=values))
     return replace(join, steps=tuple(steps), is_steady=all(steady))
 
 

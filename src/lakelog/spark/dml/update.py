@@ -32,6 +32,7 @@ from lakelog.spark.predicates import empty_frame
 from lakelog.spark.prepared import PreparedChange
 from lakelog.spark.read import ROW_FILE, ROW_INDEX, read_located, read_these
 from lakelog.spark.stage import matches
+from lakelog.spark.steady import parsed_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -71,12 +72,13 @@ def _prepared(
         raise ValidationError("update", [Violation("set", f"expected columns and their new values, got {values!r}")])
     named = {unqualified(name, alias, schema): value for name, value in values.items()}
     new = assigned(schema, aliased(empty_frame(session, schema), alias), named, old, "update")
-    matched = matched_files(session, dataset, snapshot, condition, alias)
+    asked = parsed_once(session, condition, "condition")
+    matched = matched_files(session, dataset, snapshot, asked, alias)
     changes = rows = marked = None
     removed = matched.files
     if matched.files.num_rows:
         by_vectors = wants_vectors(snapshot) and bool(matched.part.num_rows) and can_be_marked(snapshot, matched.files)
-        is_match = F.lit(True) if condition is None else matches(condition)
+        is_match = F.lit(True) if asked is None else matches(asked)
         read, where = (read_located, (ROW_FILE, ROW_INDEX)) if by_vectors else (read_these, ())
         found = aliased(read(session, dataset.location, snapshot, matched.files), alias)
         found = found.select("*", is_match.alias(CHANGED))
