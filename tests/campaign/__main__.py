@@ -39,7 +39,7 @@ assert tests.faults.children
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     logging.disable()
-    report = Report(seed=options.seed, minutes=options.minutes)
+    report = Report(seed=options.seed, minutes=options.minutes, round=options.round)
     began = time.monotonic()
     with _directory() as directory:
         machine = _machine(directory, Path(options.cache))
@@ -62,7 +62,18 @@ def main(arguments: Sequence[str]) -> int:
 
         with postgres_for(directory, options.backend) as postgres:
             number = 0
-            while time.monotonic() < end or number < len(options.backend):
+            if options.round is not None:
+                backend = options.backend[options.round % 100_000 % len(options.backend)]
+                step(
+                    f"{backend}, seed {options.round}",
+                    _round,
+                    machine,
+                    backend,
+                    options.round,
+                    options.seconds,
+                    postgres,
+                )
+            while options.round is None and (time.monotonic() < end or number < len(options.backend)):
                 backend = options.backend[number % len(options.backend)]
                 seed = options.seed * 100_000 + number
                 step(f"{backend}, seed {seed}", _round, machine, backend, seed, options.seconds, postgres)
@@ -89,6 +100,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev faults", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for how long; at least one round of each database")
     parser.add_argument("--seed", type=int, default=1, help="what goes wrong is drawn by it")
+    parser.add_argument("--round", type=int, metavar="SEED", help="only the round of this seed, as it was printed")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="of all three by default")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each round")
     parser.add_argument("--inputs", type=int, default=700, help="hostile inputs for each three rounds")
@@ -106,7 +118,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cache", default="build/campaign", help="for what is compiled and unpacked")
     found = parser.parse_args(arguments)
     if found.outage is None:
-        found.outage = 3000 if found.minutes >= 5 else 0
+        found.outage = 3000 if found.minutes >= 5 and found.round is None else 0
     found.backend = found.backend or list(BACKENDS)
     return found
 

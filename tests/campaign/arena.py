@@ -91,7 +91,6 @@ class Arena:
     def __init__(self, directory: Path, settings: Settings, url: str | None, shim: bool) -> None:
         self.directory = directory
         self.settings = settings
-        self.rng = random.Random(settings.seed)
         self.tables = TABLES
         self.catalog_directory = directory / "catalog"
         self.root = directory / "lake"

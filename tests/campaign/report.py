@@ -33,6 +33,8 @@ class Report:
 
     seed: int
     minutes: float
+    round: int | None = None
+    """The seed of the only round, where there is one only."""
     by_backend: dict[str, Totals] = field(default_factory=dict)
     inputs: Counter[str] = field(default_factory=Counter)
     """Hostile inputs by kind."""
@@ -90,6 +92,10 @@ class Report:
             "lacks": self.lacks,
         }
 
+    @property
+    def _arguments(self) -> str:
+        return f"--minutes {self.minutes:g} --seed {self.seed}" if self.round is None else f"--round {self.round}"
+
     def text(self) -> str:
         faults = self.faults
         kinds = sum(count > 0 for count in faults.values())
@@ -98,7 +104,7 @@ class Report:
             "# A fault campaign",
             "",
             (
-                f"`./dev faults --minutes {self.minutes:g} --seed {self.seed}`, {self.seconds / 60:.0f} minutes: "
+                f"`./dev faults {self._arguments}`, {self.seconds / 60:.0f} minutes: "
                 f"{sum(faults.values()):,} faults of {kinds} kinds, {commits:,} acknowledged commits, "
                 f"{sum(self.inputs.values()):,} hostile inputs."
             ),

@@ -1,7 +1,7 @@
 """Rounds: what goes wrong in each is drawn by a seed, so that a seed repeats it as far as time itself is repeated."""
 
 import contextlib
-import os
+import itertools
 import random
 import shutil
 import subprocess
@@ -73,12 +73,16 @@ def run_round(machine: Machine, settings: Settings, seconds: float, postgres: Se
         kinds = [kind for kind in KINDS if settings.backend in kind.backends and _has(arena, kind)]
         # Some of them in each round, so that some come together often.
         chosen = rng.sample(kinds, min(len(kinds), rng.randrange(6, 14)))
+        # Drawn before anything goes wrong: how much a strike draws depends on what it meets.
+        schedule = itertools.chain(chosen, rng.choices(chosen, k=1000))
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            kind = rng.choice(chosen)
-            outcome.faults[kind.name] += kind.strike(arena, rng)
+        for number, kind in enumerate(schedule):
+            if time.monotonic() > end:
+                break
+            strike_rng = random.Random(f"{settings.seed} {number}")
+            outcome.faults[kind.name] += kind.strike(arena, strike_rng)
             arena.revive()
-            time.sleep(rng.uniform(0.0, 0.15))
+            time.sleep(strike_rng.uniform(0.0, 0.15))
         outcome.findings += [f"does not get on after all is well again: {name}" for name in arena.pulse()]
         arena.stop()
         arena.verify(outcome)
@@ -161,8 +165,3 @@ def postgres_for(directory: Path, backends: Sequence[str]) -> Iterator[Server | 
         return
     with contextlib.ExitStack() as stack:
         yield stack.enter_context(start_server(directory, **FAST, max_connections=60, restart_after_crash="on"))
-
-
-def environment(shim: Path | None) -> dict[str, str]:
-    """Under which a campaign's processes start."""
-    return dict(os.environ) if shim is None else {**os.environ, "LD_PRELOAD": str(shim)}
