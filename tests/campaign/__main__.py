@@ -132,7 +132,9 @@ def _round(report: Report, machine: Machine, backend: str, seed: int, seconds: f
     totals.unknown += outcome.unknown
     totals.resolved += outcome.resolved
     totals.reads += outcome.reads
-    totals.lost += len(outcome.findings)
+    totals.lost += outcome.lost
+    totals.told_wrongly += outcome.told_wrongly
+    totals.otherwise += len(outcome.findings) - outcome.lost - outcome.told_wrongly
     totals.faults.update(outcome.faults)
     told = f"{backend}, seed {seed}"
     report.findings += [f"{told}: {each}" for each in outcome.findings]
@@ -162,7 +164,8 @@ def _loss_of_power(report: Report, machine: Machine, options: argparse.Namespace
         totals = report.totals(backend)
         totals.faults["a loss of power"] += found.losses
         totals.acknowledged += found.acknowledged
-        totals.lost += len(found.findings)
+        totals.lost += found.lost
+        totals.otherwise += len(found.findings) - found.lost
         report.findings += [f"{backend}: {each}" for each in found.findings]
         print(f"{backend}, seed {seed}: {found.losses} losses of power, {len(found.findings)} findings", flush=True)
         for each in found.findings[:5]:
@@ -182,7 +185,7 @@ def _outage(report: Report, machine: Machine, backend: str, commits: int, postgr
         found = try_outage(directory, machine.shim, url, commits // 2 if backend == "duckdb" else commits)
     totals = report.totals(backend)
     totals.acknowledged += found.commits
-    totals.lost += len(found.findings)
+    totals.otherwise += len(found.findings)
     totals.faults["a mirror that fails for thousands of commits"] += int(found.failures > 0)
     report.findings += [f"{backend}: {each}" for each in found.findings]
     print(
@@ -208,7 +211,9 @@ def _soak(report: Report, directory: Path, backend: str, commits: int, postgres:
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found = json.loads(done.stdout.splitlines()[-1])
-    report.findings += [f"{backend}: {each}" for each in found.pop("findings")]
+    wrong = found.pop("findings")
+    report.findings += [f"{backend}: {each}" for each in wrong]
+    report.totals(backend).otherwise += len(wrong)
     report.totals(backend).soaked += found["commits"]
     report.soak[backend] = found
     print(f"{backend}: soak {found}", flush=True)
@@ -222,6 +227,7 @@ def _inputs(report: Report, directory: Path, backend: str, seed: int, count: int
             url = stack.enter_context(new_database(postgres.url))
         found = try_inputs(directory / f"inputs-{backend}-{seed}", seed, count, INPUTS, backend, url)
     report.totals(backend).inputs += sum(found.tried.values())
+    report.totals(backend).otherwise += len(found.findings)
     report.inputs.update(found.tried)
     report.unclear += found.unclear
     report.findings += found.findings

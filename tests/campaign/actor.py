@@ -36,6 +36,9 @@ from tests.fixtures.lakes import Place
 ROWS = 3
 """Of each file."""
 
+PATIENCE = 2.0
+"""Seconds that a busy machine may need beside what is promised."""
+
 STOP, PULSE, READY = "stop", "pulse", "ready"
 
 
@@ -59,7 +62,7 @@ class Part:
     leases: bool = False
     """Whether its files are registered before they are written, so that no vacuum takes them."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    patience: float = 2.0
+    patience: float = PATIENCE
     """Seconds by which a call may be late, beside what is promised."""
 
 

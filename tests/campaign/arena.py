@@ -77,6 +77,9 @@ class Outcome:
     resolved: int = 0
     """Commits whose outcome was unknown at first and told later."""
     reads: int = 0
+    lost: int = 0
+    told_wrongly: int = 0
+    """Findings of the checker, by kind."""
     findings: list[str] = field(default_factory=list)
     """What is wrong: nothing of this may ever be."""
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -251,7 +254,10 @@ class Arena:
                 outcome.findings += [f"check of {name}: {each}" for each in found]
             story = _resolved(lake, story, outcome)
             history = History(writes=story.writes, reads=story.reads, log=read_log(lake, self.tables))
-        outcome.findings += [str(finding) for finding in check(history)]
+        found = check(history)
+        outcome.findings += [str(finding) for finding in found]
+        outcome.lost = sum(finding.is_loss for finding in found)
+        outcome.told_wrongly = len(found) - outcome.lost
         told = Counter(write.told for write in story.writes)
         outcome.acknowledged = told[Told.COMMITTED]
         if not outcome.acknowledged:

@@ -36,10 +36,18 @@ class Wrong(Enum):
     CYCLE = "no order of all writes and reads explains what they saw"
 
 
+LOSSES = frozenset({Wrong.LOST, Wrong.GAP, Wrong.HALF})
+"""What was committed is not there, or not all of it. With all else, a writer or a reader was told wrongly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     wrong: Wrong
     what: str
+
+    @property
+    def is_loss(self) -> bool:
+        return self.wrong in LOSSES
 
     def __str__(self) -> str:
         return f"{self.wrong.value}: {self.what}"

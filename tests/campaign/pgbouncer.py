@@ -1,5 +1,6 @@
 """A real pgbouncer in transaction mode, where there is one or one can be had."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -14,6 +15,9 @@ from typing import Any, Self
 from psycopg.conninfo import conninfo_to_dict
 
 _PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
+
+_PATIENCE = 30.0
+"""Seconds for a download."""
 
 _CONFIGURATION = """\
 [databases]
@@ -40,7 +44,8 @@ def find_pgbouncer(cache: Path) -> Path | None:
     if not (cache / "usr").exists() and shutil.which("apt-get") and shutil.which("dpkg"):
         cache.mkdir(parents=True, exist_ok=True)
         command = ["apt-get", "download", *_PACKAGES]
-        if subprocess.run(command, cwd=cache, capture_output=True, check=False).returncode == 0:
+        with contextlib.suppress(subprocess.SubprocessError):
+            subprocess.run(command, cwd=cache, capture_output=True, check=True, timeout=_PATIENCE)
             for archive in cache.glob("*.deb"):
                 subprocess.run(["dpkg", "-x", archive, cache], check=True, capture_output=True)
     program = cache / "usr/sbin/pgbouncer"

@@ -38,6 +38,8 @@ from tests.invariants import check_invariants
 SECTOR = 512
 TABLES = ("a", "b")
 SCHEMA = pa.schema([("id", pa.int64())])
+LOST = "lost:"
+"""Before what was acknowledged and is not there."""
 _PASSING = "-shm"
 """The end of a name that no disk keeps: SQLite makes it anew."""
 
@@ -297,6 +299,8 @@ class PowerReport:
     acknowledged: int = 0
     """Commits in the record."""
     findings: list[str] = field(default_factory=list)
+    lost: int = 0
+    """Of the findings, those of what was acknowledged and is not there."""
     steps: Counter[str] = field(default_factory=Counter)
 
 
@@ -341,6 +345,7 @@ def try_power(
                 f"power lost after step {number} of {len(entries)} (seed {seed}): {each}"
                 for each in _verify(root, url, disk.after_loss(rng), disk.notes)
             ]
+    report.lost = sum(f": {LOST}" in each for each in report.findings)
     return report
 
 
@@ -369,20 +374,20 @@ def _verify_lake(lake: Lake, notes: Sequence[Mapping[str, Any]]) -> Iterator[str
     names = {dataset.name for dataset in lake.datasets()}
     for note in notes:
         if "created" in note and note["created"] not in names:
-            yield f"dataset {note['created']} is gone"
+            yield f"{LOST} dataset {note['created']} is gone"
     yield from _leading_mirrors(lake, names)
     check_invariants(lake)
     for name in sorted(names):
         dataset = lake.dataset(name)
         history = {commit.version: commit.commit_id for commit in dataset.history()}
         for note in notes:
-            if note.get("table") == name and history.get(note["version"]) != note["commit_id"]:
-                yield f"version {note['version']} of {name} was acknowledged, and is {history.get(note['version'])}"
+            if note.get("table") == name and (there := history.get(note["version"])) != note["commit_id"]:
+                yield f"{LOST} version {note['version']} of {name} was acknowledged, and is {there}"
         for path in dataset.snapshot().files(columns=["path"]).column("path").to_pylist():
             place = Path(dataset.location, path)
             number = int(place.name.partition("-")[0])
             if not place.exists() or place.read_bytes() != _content(number):
-                yield f"{path} of {name} is not what was written"
+                yield f"{LOST} {path} of {name} is not what was written"
         status = dataset.mirror()
         if (status.state, status.published) != ("published", dataset.version):
             yield f"the mirror of {name} does not go on: {status}"

@@ -2,10 +2,12 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.campaign.actor import PATIENCE
 
 
 @dataclass(slots=True)
@@ -15,7 +17,11 @@ class Totals:
     rounds: int = 0
     acknowledged: int = 0
     lost: int = 0
-    """Findings: acknowledged commits that are gone, answers that are not true, invariants that do not hold."""
+    """Findings: commits that were acknowledged and are gone, or in part."""
+    told_wrongly: int = 0
+    """Findings: answers to writers and readers that are not true."""
+    otherwise: int = 0
+    """Findings: invariants that do not hold, mirrors that do not recover, threads that hang."""
     unknown: int = 0
     resolved: int = 0
     failed: int = 0
@@ -73,7 +79,9 @@ class Report:
                     "rounds": each.rounds,
                     "faults": sum(each.faults.values()),
                     "acknowledged": each.acknowledged,
-                    "findings": each.lost,
+                    "lost": each.lost,
+                    "told wrongly": each.told_wrongly,
+                    "other findings": each.otherwise,
                     "unknown": each.unknown,
                     "resolved": each.resolved,
                     "failed": each.failed,
@@ -115,7 +123,9 @@ class Report:
                     "rounds",
                     "faults",
                     "acknowledged",
-                    "lost or told wrongly",
+                    "lost",
+                    "told wrongly",
+                    "other findings",
                     "unknown, later told",
                     "failed",
                     "reads checked",
@@ -129,6 +139,8 @@ class Report:
                         sum(each.faults.values()),
                         each.acknowledged,
                         each.lost,
+                        each.told_wrongly,
+                        each.otherwise,
                         f"{each.unknown + each.resolved:,}, {each.resolved:,}",
                         each.failed,
                         each.reads,
@@ -151,7 +163,7 @@ class Report:
             "",
             (
                 f"Errors that are not Lakelog's, or unclear: {len(self.unclear)}. Calls that took longer than twice "
-                f"the timeout and 2 s: {self.late}."
+                f"the timeout and 2 s, and {PATIENCE:g} s more, which a busy machine may need: {self.late}."
             ),
         ]
         if self.soak:
@@ -172,7 +184,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
         return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |"
 
     return [line(header), "|---|" + "---:|" * (len(header) - 1), *map(line, rows)]
-
-
-def merged(faults: Mapping[str, int], into: Totals) -> None:
-    into.faults.update({name: count for name, count in faults.items() if count})
