@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.campaign.arena import Arena
-from tests.campaign.kinds.kind import Kind, pause
+from tests.campaign.kinds.kind import Kind, pause, wait_for
 
 _FOREIGN = '{"commitInfo":{"timestamp":1,"operation":"WRITE","engineInfo":"somebody else"}}\n'
 
@@ -47,19 +47,25 @@ def _bring_back(log: Path, away: Path) -> None:
 
 
 def _foreign_commit(arena: Arena, rng: random.Random) -> int:
-    """The mirror stops until a person takes it away. Commits go on."""
+    """The mirror stops until a person takes it away. Commits go on. Counted when the mirror has come to it."""
     log = _log(arena, rng)
-    versions = [int(path.stem) for path in log.glob("*.json") if path.stem.isdigit()]
-    path = log / f"{max(versions, default=0) + rng.randrange(1, 4):020}.json"
-    try:
-        with path.open("x") as file:
-            file.write(_FOREIGN)
-    except FileExistsError:
+    for ahead in (1, 3, 10, 30, 100):
+        versions = [int(path.stem) for path in log.glob("*.json") if path.stem.isdigit()]
+        version = max(versions, default=0) + rng.randrange(1, ahead + 1)
+        path = log / f"{version:020}.json"
+        try:
+            with path.open("x") as file:
+                file.write(_FOREIGN)
+            break
+        except FileExistsError:
+            continue
+    else:
         return 0
     pause(rng, 0.3, 1.0)
+    met = wait_for((log / f"{version - 1:020}.json").exists, 1.0)
     if path.read_text() == _FOREIGN:
         path.unlink()
-    return 1
+    return int(met)
 
 
 KINDS = [

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,8 +23,20 @@ _WRITERS = (
 
 @contextmanager
 def _administrator(arena: Arena) -> Iterator[Any]:
-    with psycopg.connect(arena.place.url, autocommit=True, application_name="administrator") as connection:
+    with _connected(arena, autocommit=True) as connection:
         yield connection
+
+
+def _connected(arena: Arena, **options: Any) -> Any:
+    """Waits until the server takes somebody: it may recover from the fault before, or be full."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return psycopg.connect(arena.place.url, connect_timeout=5, application_name="administrator", **options)
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 def _backends(connection: Any, rng: random.Random) -> list[int]:
@@ -48,11 +61,15 @@ def _kill_backend(arena: Arena, rng: random.Random) -> int:
     """The server ends all sessions then, and recovers."""
     with _administrator(arena) as connection:
         pids = _backends(connection, rng)[:1]
-        with contextlib.suppress(psycopg.Error):
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-    _await(arena)
-    return len(pids)
+    killed = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            # Before the postmaster knows of it, it takes connections as ever.
+            wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), 10.0)  # type: ignore[misc]
+            killed.append(pid)
+    _connected(arena).close()
+    return len(killed)
 
 
 def _freeze_backend(arena: Arena, rng: random.Random) -> int:
@@ -132,7 +149,7 @@ def _set(arena: Arena, name: str, value: str) -> None:
 
 
 def _lock_tables(arena: Arena, rng: random.Random) -> int:
-    with psycopg.connect(arena.place.url, application_name="administrator") as connection:
+    with _connected(arena) as connection:
         name = rng.choice(("dl_tables", "dl_add_files", "dl_table_versions", "dl_mirror_status", "dl_writes"))
         connection.execute("SET lock_timeout = 5000")
         with contextlib.suppress(psycopg.errors.LockNotAvailable):
@@ -153,18 +170,6 @@ def _take_all_connections(arena: Arena, rng: random.Random) -> int:
             connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_WRITERS}) AS writers")
         pause(rng, 0.2, 0.6)
     return 1
-
-
-def _await(arena: Arena) -> None:
-    end = time.monotonic() + 30
-    while True:
-        try:
-            psycopg.connect(arena.place.url, connect_timeout=5).close()
-            return
-        except psycopg.OperationalError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
 
 
 KINDS = [
