@@ -51,6 +51,11 @@ SESSION = Kind("a SparkSession", lambda value: is_of_spark(value, "SparkSession"
 FRAME = Kind("a Spark DataFrame", lambda value: is_of_spark(value, "DataFrame"))
 
 
+def or_none(kind: Kind) -> Kind:
+    """The same kind, for an argument that may be None."""
+    return Kind(f"{kind.words}, or None", lambda value: value is None or kind.fits(value))
+
+
 def takes(**kinds: Kind) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Makes a function refuse arguments of another kind. None fits where it is the default."""
 

@@ -18,7 +18,7 @@ from lakelog import (
     read_dataset,
     write_dataset,
 )
-from lakelog.spark import LakeTable
+from lakelog.spark import LakeTable, attach
 
 
 @pytest.fixture
@@ -34,6 +34,18 @@ def read_schema(spark: SparkSession) -> Any:
 def dropped(lake: Lake, table: LakeTable) -> LakeTable:
     lake.drop_dataset("t")
     return table
+
+
+def query_dropped(spark: SparkSession, lake: Lake, table: LakeTable) -> None:
+    with attach(spark, lake):
+        dropped(lake, table)
+        spark.sql("SELECT * FROM t")
+
+
+def commit_to_dropped(spark: SparkSession, lake: Lake, table: LakeTable) -> None:
+    with lake.transaction(spark=spark) as transaction:
+        transaction.write("t", spark.range(1))
+        dropped(lake, table)
 
 
 FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTable], object]]] = {
@@ -60,6 +72,20 @@ FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTab
         DatasetExistsError,
         lambda spark, lake, _: write_dataset(lake, "t", spark.range(1), mode="error"),
     ),
+    "Dataset.delete": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.delete(spark=spark)),
+    "Dataset.update": (
+        DatasetNotFoundError,
+        lambda spark, lake, t: dropped(lake, t).dataset.update({"id": "1"}, spark=spark),
+    ),
+    "Dataset.merge": (
+        DatasetNotFoundError,
+        lambda spark, lake, t: (
+            dropped(lake, t).dataset.merge(spark.range(1), "true", spark=spark).whenMatchedDelete().execute()
+        ),
+    ),
+    "Dataset.optimize": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.optimize(spark=spark)),
+    "transaction": (DatasetNotFoundError, commit_to_dropped),
+    "attach": (DatasetNotFoundError, query_dropped),
     "version": (VersionNotFoundError, lambda spark, lake, _: read_dataset(lake, "t", version=9, spark=spark)),
     "restore": (VersionNotFoundError, lambda spark, lake, table: table.restoreToVersion(9)),
 }
@@ -107,6 +133,42 @@ WRONG: dict[str, Callable[[Any, Any, Any], object]] = {
     "create": lambda spark, lake, table: LakeTable.create("t", lake=lake),
     "a lake that is none": lambda spark, lake, table: LakeTable.forName(spark, "t", lake="sqlite:///x"),
     "read_dataset, swapped": lambda spark, lake, table: read_dataset("t", lake, spark=spark),
+    "addColumn, an unknown type": lambda spark, lake, table: LakeTable.create(spark, lake=lake).addColumn(
+        "a", "nosuch"
+    ),
+    "read_dataset, columns": lambda spark, lake, table: read_dataset(lake, "t", columns=5, spark=spark),
+    "read_dataset, spark": lambda spark, lake, table: read_dataset(lake, "t", spark=5),
+    "read_dataset, where": lambda spark, lake, table: read_dataset(lake, "t", where=5, spark=spark),
+    "write_dataset, partition_by": lambda spark, lake, table: write_dataset(
+        lake, "new", spark.range(1), partition_by=5
+    ),
+    "write_dataset, sort_by": lambda spark, lake, table: write_dataset(lake, "t", spark.range(1), sort_by=5),
+    "write_dataset, mode": lambda spark, lake, table: write_dataset(lake, "t", spark.range(1), []),
+    "write_dataset, schema_merge": lambda spark, lake, table: write_dataset(
+        lake, "t", spark.range(1), schema_merge="x"
+    ),
+    "write_dataset, overwrite_schema": lambda spark, lake, table: write_dataset(
+        lake, "t", spark.range(1), "overwrite", overwrite_schema=1
+    ),
+    "write_dataset, user_metadata": lambda spark, lake, table: write_dataset(
+        lake, "t", spark.range(1), user_metadata=5
+    ),
+    "write_dataset, spark": lambda spark, lake, table: write_dataset(lake, "t", [], spark=5),
+    "optimize, zorder_by": lambda spark, lake, table: table.dataset.optimize(zorder_by=5),
+    "optimize, spark": lambda spark, lake, table: table.dataset.optimize(spark=5),
+    "sql": lambda spark, lake, table: lake.sql(5),
+    "sql, spark": lambda spark, lake, table: lake.sql("SELECT * FROM t", spark=5),
+    "Dataset.delete, spark": lambda spark, lake, table: table.dataset.delete("id = 1", spark=5),
+    "Dataset.delete, where": lambda spark, lake, table: table.dataset.delete(5, spark=spark),
+    "Dataset.delete, user_metadata": lambda spark, lake, table: table.dataset.delete(user_metadata=5, spark=spark),
+    "Dataset.count, spark": lambda spark, lake, table: table.dataset.count("id + 1 = 1", spark=5),
+    "Dataset.scan, spark": lambda spark, lake, table: table.dataset.scan("id = 1", spark=5),
+    "Dataset.version_of": lambda spark, lake, table: table.dataset.version_of(5),
+    "transaction, spark": lambda spark, lake, table: lake.transaction(spark=5),
+    "transaction, user_metadata": lambda spark, lake, table: lake.transaction(user_metadata=5),
+    "attach, no session": lambda spark, lake, table: attach(5, lake),
+    "attach, None": lambda spark, lake, table: attach(None, lake),
+    "attach, no lake": lambda spark, lake, table: attach(spark, 5),
     "write_dataset, swapped": lambda spark, lake, table: write_dataset(lake, spark.range(1), "t"),
 }
 

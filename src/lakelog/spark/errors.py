@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
-from lakelog.arguments import CONDITION, FLAG, INTEGER, MAPPING, PATH, SESSION, TEXT, Kind, check
+from lakelog.arguments import CONDITION, FLAG, FRAME, INTEGER, MAPPING, NAMES, PATH, SESSION, TEXT, Kind, check, or_none
 from lakelog.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
@@ -56,16 +56,24 @@ _SUBCLASSES: dict[type[LakelogError], type[_SparkError]] = {
 
 
 _KINDS: dict[str, Kind] = {
-    "sparkSession": SESSION,
+    **dict.fromkeys(("sparkSession", "spark"), SESSION),
     "lake": Kind("a Lake", lambda value: isinstance(value, Lake)),
     "path": PATH,
-    "condition": CONDITION,
     "properties": MAPPING,
-    **dict.fromkeys(("tableOrViewName", "identifier", "target", "featureName", "aliasName"), TEXT),
-    **dict.fromkeys(("isShallow", "replace", "nullable"), FLAG),
-    **dict.fromkeys(("readerVersion", "writerVersion"), INTEGER),
+    "frame": FRAME,
+    **dict.fromkeys(("condition", "where"), CONDITION),
+    "columns": NAMES,
+    **dict.fromkeys(("tableOrViewName", "identifier", "target", "featureName", "aliasName", "alias", "query"), TEXT),
+    **dict.fromkeys(("mode", "txn_app_id", "user_metadata", "committer"), TEXT),
+    **dict.fromkeys(("isShallow", "replace", "nullable", "hold", "overwrite_schema"), FLAG),
+    **dict.fromkeys(("schema_merge", "promote_types", "promote_to_string"), FLAG),
+    **dict.fromkeys(("ignore_deletes", "skip_change_commits", "read_change_feed"), FLAG),
+    **dict.fromkeys(("readerVersion", "writerVersion", "base_version", "txn_version"), INTEGER),
 }
 """What arguments have to be, by name."""
+
+
+_PUBLIC = ("__enter__", "__exit__")
 
 
 @contextmanager
@@ -82,7 +90,11 @@ def spark_door(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Makes errors of a function what a Spark user catches, and refuses arguments of a wrong type."""
     signature = inspect.signature(function)
     defaults = {name: each.default for name, each in signature.parameters.items()}
-    kinds = {name: _KINDS[name] for name in defaults.keys() & _KINDS.keys()}
+    kinds = {
+        name: _KINDS[name] if "None" not in str(each.annotation) else or_none(_KINDS[name])
+        for name, each in signature.parameters.items()
+        if name in _KINDS
+    }
 
     @functools.wraps(function)
     def run(*arguments: _P.args, **options: _P.kwargs) -> _R:
@@ -100,9 +112,9 @@ def spark_door(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def spark_doors(kind: type[_C]) -> type[_C]:
-    """The same for all public methods of a class."""
+    """The same for all public methods of a class, among which are those that ``with`` calls."""
     for name, member in list(vars(kind).items()):
-        if name.startswith("_"):
+        if name.startswith("_") and name not in _PUBLIC:
             continue
         if isinstance(member, classmethod):
             setattr(kind, name, classmethod(spark_door(member.__func__)))

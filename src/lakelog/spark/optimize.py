@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.actions import DeletionVector
+from lakelog.arguments import NAMES
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
@@ -27,6 +28,7 @@ from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.leaves import leaf_columns, parse_path
 from lakelog.schema.projection import project
+from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
 from lakelog.spark.gather import gathered
@@ -87,7 +89,7 @@ class Asked:
         found = []
         if self.where is not None and not isinstance(self.where, str):
             found.append(Violation("where", f"expected a condition as text, got {self.where!r}"))
-        if isinstance(self.zorder_by, str) or not all(isinstance(name, str) for name in self.zorder_by):
+        if not NAMES.fits(self.zorder_by):
             found.append(Violation("zorder_by", f"expected a list of column names, got {self.zorder_by!r}"))
         if not isinstance(self.retries, int) or isinstance(self.retries, bool) or self.retries < 0:
             found.append(Violation("retries", f"expected a count, got {self.retries!r}"))
@@ -104,6 +106,7 @@ class Asked:
         }
 
 
+@spark_door
 def optimize(
     lake: Lake,
     dataset: Dataset,

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakelog.actions import Txn
+from lakelog.arguments import NAMES, OPTIONAL_TEXT
 from lakelog.errors import Violation
+from lakelog.strict_json import describe
 
 RETRIES = 10
 """How often a lost race is tried again by streams, by Spark's own doors, and by appends unless they say otherwise."""
@@ -64,9 +66,14 @@ class WriteOptions:
         if self.mode not in _MODES:
             found.append(Violation("mode", f"expected one of {', '.join(_MODES)}, got {self.mode!r}"))
         found += [
-            Violation(name, "expected a list of column names, got one text")
+            Violation(name, f"expected a list of column names, got {describe(value)}")
             for name in ("partition_by", "sort_by")
-            if isinstance(getattr(self, name), str)
+            if (value := getattr(self, name)) is not None and not NAMES.fits(value)
+        ]
+        found += [
+            Violation(name, f"expected a text, got {describe(value)}")
+            for name in ("user_metadata", "committer", "txn_app_id", "compression")
+            if not OPTIONAL_TEXT.fits(value := getattr(self, name))
         ]
         if self.partition_overwrite_mode not in ("static", "dynamic"):
             message = f"expected static or dynamic, got {self.partition_overwrite_mode!r}"

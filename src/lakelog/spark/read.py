@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
-from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.places import WRITE
@@ -143,11 +142,13 @@ def _united(scan: "_Scan", snapshot: Snapshot, files: Any) -> "DataFrame":
     return reduce(lambda one, other: one.union(other), parts)
 
 
+@spark_door
 def spark_scan(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column") -> Scan:
     """What a read with a condition needs, as this session understands it."""
     return Scan(dataset.name, snapshot, condition_of(session_for(spark), snapshot.schema, where))
 
 
+@spark_door
 def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column | None") -> int:
     """How many rows match. Only files in which the catalog does not decide for every row are read."""
     session = session_for(spark)
@@ -161,6 +162,7 @@ def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapsho
         return rows + (frame if where is None else frame.where(where)).count()
 
 
+@spark_door
 def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None:
     """The version that a DataFrame reads of a dataset, or of any; the oldest if there are several, None if none.
 
@@ -184,8 +186,6 @@ def _incarnation(dataset: Dataset) -> str:
 
 def _selection(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
     """Columns as Spark names them. Raises ``ValidationError``."""
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise ValidationError("columns", [Violation(repr(columns), "expected a list of names")])
     names = {name.lower() for name in schema.names}
     return [quoted(name) if name.lower() in names else name for name in columns]
 

@@ -13,7 +13,7 @@ from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationE
 from lakelog.lake import Lake
 from lakelog.locations import absolute
 from lakelog.schema.spark import from_spark
-from lakelog.spark.errors import spark_doors
+from lakelog.spark.errors import refusing, spark_doors
 from lakelog.spark.identifiers import called, known_name, name_for, path_in
 
 if TYPE_CHECKING:
@@ -161,7 +161,11 @@ class LakeTableBuilder:
 
 
 def _parsed(kind: str | DataType) -> DataType:
-    return kind if isinstance(kind, DataType) else DataType.fromDDL(_text(kind, "dataType"))
+    if isinstance(kind, DataType):
+        return kind
+    text = _text(kind, "dataType")
+    with refusing("table", f"dataType {text!r}"):
+        return DataType.fromDDL(text)
 
 
 def names_of(given: Sequence[str | Sequence[str]]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.update import prepare_update
-from lakelog.spark.errors import spark_doors
+from lakelog.spark.errors import spark_door, spark_doors
 from lakelog.spark.frames import frame_of, session_for
 from lakelog.spark.options import WriteOptions
 from lakelog.spark.own_directory import OwnDirectory
@@ -53,6 +53,7 @@ class LakeTransaction:
     looked at again, unless it was read with ``hold=True``.
     """
 
+    @spark_door
     def __init__(
         self,
         lake: Lake,

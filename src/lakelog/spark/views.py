@@ -10,6 +10,7 @@ from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, ValidationError, Violation
 from lakelog.lake import Lake, connect
 from lakelog.log.state import Head
+from lakelog.spark.errors import spark_door, spark_doors
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.read import read_snapshot, version_of
@@ -26,6 +27,7 @@ CATALOG, ROOT = "lakelog.catalog", "lakelog.root"
 """Settings of a session: the catalog's URL, and where new datasets lie."""
 
 
+@spark_doors
 class Attached:
     """A lake in a Spark session. Every dataset stays at the version that it had when it was attached or refreshed."""
 
@@ -110,6 +112,7 @@ def _shown(head: Head | None) -> tuple[int, int] | None:
     return None if head is None else (head.table_id, head.version)
 
 
+@spark_door
 def attach(spark: "SparkSession", lake: Lake) -> Attached:
     """Lets ``spark.sql`` and ``spark.table`` of this session find a lake's datasets under their names.
 
@@ -173,6 +176,7 @@ def _spelled(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
 
 
+@spark_door
 def _load_mentioned(spark: "SparkSession", texts: Iterable[Any]) -> None:
     with _guard:
         for lake in _attached.get(spark, []):

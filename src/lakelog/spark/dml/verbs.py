@@ -13,6 +13,7 @@ from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.rewrite import ChangeResult
 from lakelog.spark.dml.update import prepare_update
+from lakelog.spark.errors import spark_door
 from lakelog.spark.frames import frame_of
 from lakelog.spark.options import WriteOptions
 
@@ -28,6 +29,7 @@ def options(retries: int, committer: str | None, user_metadata: str | None) -> W
     return found
 
 
+@spark_door
 def delete(
     lake: Lake,
     dataset: Dataset,
@@ -40,6 +42,7 @@ def delete(
     return commit(change, lake, options.retries, spark)
 
 
+@spark_door
 def update(
     lake: Lake,
     dataset: Dataset,
@@ -53,6 +56,7 @@ def update(
     return commit(change, lake, options.retries, spark)
 
 
+@spark_door
 def merge(
     lake: Lake,
     dataset: Dataset,
