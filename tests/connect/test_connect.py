@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakelog
 from tests.fixtures.connect import run
+from tests.fixtures.lakes import execute, forget_keys, qualified
 from tests.invariants import check_invariants
 
 pytestmark = pytest.mark.slow
@@ -21,7 +23,7 @@ import lakelog, lakelog.spark
 from lakelog.schema import to_delta_json
 from pyspark.sql import SparkSession
 
-url, root, checkpoint = sys.argv[1:]
+url, root, checkpoint, twins = sys.argv[1:]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 lake = lakelog.connect(url, root=root)
 found = {"session": type(spark).__module__}
@@ -117,6 +119,8 @@ found["unsteady"].append(
 )
 today = ["id > 0 AND DATE 'today' > DATE '2020-01-01'", "id > 1 AND timestamp_ntz 'NOW' > at", "date' yesterday' > at"]
 found["today"] = [refused(lambda each=each: lake.dataset("deleted").delete(each, spark=spark)) for each in today]
+with lakelog.connect(twins, root=root, upgrade=True) as old, lakelog.spark.attach(spark, old):
+    found["views"] = sorted(table.name for table in spark.catalog.listTables() if table.name in old.versions())
 lake.close()
 spark.stop()
 print(json.dumps(found))
@@ -133,7 +137,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(place: Path) -> dict[str, Any]:
     """What a client saw. It has a process of its own, since a classic session and one of Connect do not share one."""
-    arguments = [f"sqlite:///{place}/catalog.db", str(place / "lake"), str(place / "checkpoint")]
+    twins = f"sqlite:///{place}/twins.db"
+    with lakelog.connect(twins, root=place / "twins") as lake:
+        for name in ("Orders", "other", "parts"):
+            lake.create_dataset(name, pa.schema([("id", pa.int64())]))
+        forget_keys(lake)
+        execute(lake, f"UPDATE {qualified(lake, 'dl_tables')} SET name = 'orders' WHERE name = 'other'")
+    arguments = [f"sqlite:///{place}/catalog.db", str(place / "lake"), str(place / "checkpoint"), twins]
     printed = run(sys.executable, "-c", CLIENT, *arguments, directory=place)
     return dict(json.loads(printed.splitlines()[-1]))
 
@@ -184,6 +194,10 @@ def test_conditions_may_depend_on_rows_of_another_table(found: dict[str, Any]) -
 
 def test_days_that_each_query_may_take_for_another_are_refused(found: dict[str, Any]) -> None:
     assert all("may mean another day in each query" in (each or "") for each in found["today"])
+
+
+def test_datasets_whose_names_differ_only_by_case_are_left_out(found: dict[str, Any]) -> None:
+    assert found["views"] == ["parts"]
 
 
 def test_what_needs_a_classic_session_is_refused_with_a_reason(found: dict[str, Any]) -> None:

@@ -107,8 +107,18 @@ def test_of_twins_sql_reads_the_one_that_is_meant_or_none(local: Lake, tmp_path:
         ):
             with pytest.raises(ValidationError, match="differs from another dataset only by case"):
                 twins.sql(query, spark=spark)
-        with attach(spark, twins), pytest.raises(ValidationError, match="differs from another dataset only by case"):
-            spark.sql("SELECT * FROM Orders")
+        with attach(spark, twins) as attached:
+            # Each in turn, though Spark has one view for both.
+            for name, count in (("Orders", 3), ("orders", 5), ("Orders", 3)):
+                assert rows_of(spark.sql(f"SELECT count(*) FROM {name}")) == spark.table(name).count() == count
+            for query in ("SELECT * FROM ORDERS", "SELECT * FROM Orders JOIN orders USING (id)"):
+                with pytest.raises(ValidationError, match="differs from another dataset only by case"):
+                    spark.sql(query)
+            write_dataset(twins, "Orders", spark.range(4).coalesce(1))
+            attached.refresh()
+            assert (spark.table("Orders").count(), spark.table("orders").count()) == (7, 5)
+        assert spark.catalog.listTables() == []
+        twins.dataset("Orders").restore(version=0)
         twins.rename_dataset("orders", "later")
         assert twins.sql("SELECT count(*) FROM ORDERS", spark=spark).first()[0] == 3
 

@@ -14,6 +14,7 @@ from lakelog.spark.errors import spark_door, spark_doors
 from lakelog.spark.expressions import quoted
 from lakelog.spark.predicates import is_connect
 from lakelog.spark.read import read_snapshot, version_of
+from lakelog.telemetry import log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,11 +78,20 @@ class Attached:
     def load(self, names: Iterable[str] | None = None) -> None:
         """Makes views now, by default all of them. Otherwise each is made when a query first mentions its dataset.
 
-        A view that somebody else has made under a dataset's name since then stays.
+        A view that somebody else has made under a dataset's name since then stays. Of datasets whose names differ only
+        by case, one at a time has a view; of all datasets, they are left out.
         """
-        missing = [name for name in (self._heads if names is None else names) if name not in self._loaded]
-        if problems := twin_problems(missing):
-            raise ValidationError("attach", problems)
+        chosen = list(self._heads if names is None else names)
+        if problems := twin_problems(chosen):
+            if names is not None:
+                raise ValidationError("attach", problems)
+            twins = {problem.where for problem in problems}
+            chosen = [name for name in chosen if repr(name) not in twins]
+            log.warning("no views of datasets whose names differ only by case: %s", ", ".join(sorted(twins)))
+        missing = [name for name in chosen if name not in self._loaded]
+        keys = set(map(name_key, missing))
+        for twin in [name for name in self._loaded if name_key(name) in keys and name not in missing]:
+            self._drop(twin)
         taken = _temporary_views(self._spark) if missing else set()
         for name in missing:
             if name_key(name) not in taken:
@@ -179,8 +189,9 @@ def _spelled(name: str) -> re.Pattern[str]:
 @spark_door
 def _load_mentioned(spark: "SparkSession", texts: Iterable[Any]) -> None:
     with _guard:
+        text = "\n".join(map(str, texts))
         for lake in _attached.get(spark, []):
-            lake.load(mentioned(lake.versions, "\n".join(map(str, texts))))
+            lake.load(without_twins(mentioned(lake.versions, text), text))
 
 
 def _hook(spark: "SparkSession") -> None:
