@@ -116,6 +116,48 @@ class TestVerbs:
         with pytest.raises(ValidationError, match="p"):
             table.alias("t").delete("p.id = 3")
 
+    @pytest.mark.parametrize(
+        ("name", "before"),
+        [
+            ("p", "p"),
+            ("p", "default.p"),
+            ("default.p", "spark_catalog.default.p"),
+            ("spark_catalog.default.P", "`default`.`p`"),
+        ],
+    )
+    def test_the_name_of_its_database_may_come_first(
+        self, attached: Lake, spark: SparkSession, name: str, before: str
+    ) -> None:
+        rows = spark.sql("SELECT id, CAST(id AS STRING) AS s, id % 2 AS k FROM range(8)")
+        write_dataset(attached, "p", rows.coalesce(1), partition_by=["k"])
+        write_dataset(attached, "p", rows.where("id > 5").coalesce(1))
+        table = LakeTable.forName(spark, name)
+        (answer,) = table.optimize().where(f"{before}.k = 1").executeCompaction().collect()
+        assert (answer.metrics.numFilesRemoved, answer.metrics.numFilesAdded) == (2, 1)
+        table.delete(f"{before}.id > 5")
+        table.update(F.col(f"{before}.id") == 3, {f"{before}.s": f"concat({before}.s, '!')"})
+        source = spark.createDataFrame([(4, "four"), (9, "nine")], "id long, s string").alias("s")
+        (
+            table.merge(source, f"{before}.id = s.id")
+            .whenMatchedUpdate(f"{before}.s = '4'", {f"{before}.s": f"concat({before}.s, s.s)"})
+            .whenNotMatchedInsert(values={f"{before}.id": "s.id", f"{before}.s": "s.s"})
+            .whenNotMatchedBySourceDelete(f"{before}.id < 2")
+            .execute()
+        )
+        shown = table.toDF().where(f"{before}.id > 0").select(f"{before}.id", f"{before}.s")
+        assert sorted(map(tuple, shown.collect())) == [(2, "2"), (3, "3!"), (4, "4four"), (5, "5"), (9, "nine")]
+        with pytest.raises(ValidationError, match="other"):
+            table.delete("other.p.id = 3")
+        with pytest.raises(ValidationError, match="default"):
+            table.alias("t").delete("default.t.id = 3")
+
+    def test_an_optimization_chooses_partitions_by_an_alias(self, attached: Lake, spark: SparkSession) -> None:
+        write_dataset(attached, "p", spark.range(4).selectExpr("id", "id % 2 AS k").coalesce(1), partition_by=["k"])
+        table = LakeTable.forName(spark, "p").alias("t")
+        assert table.optimize().where("t.k = 1").executeCompaction().count() == 1
+        with pytest.raises(ValidationError, match="partition columns only"):
+            table.optimize().where("t.id = 1").executeCompaction()
+
     def test_a_column_of_the_tables_name_keeps_its_fields(self, attached: Lake, spark: SparkSession) -> None:
         """As in Spark, ``p.id`` is the table's column, and ``p.x`` the column's field where the table has no x."""
         rows = spark.sql("SELECT id, named_struct('id', id + 10, 'x', id + 20) AS p FROM range(3)")

@@ -13,6 +13,7 @@ from lakelog.schema.mapping import nullable
 from lakelog.schema.normalize import normalize
 from lakelog.schema.projection import project
 from lakelog.schema.spark import to_spark
+from lakelog.spark.identifiers import Called
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,19 @@ def session_for(spark: "SparkSession | None") -> "SparkSession":
 
 def aliased(frame: "DataFrame", alias: str | None) -> "DataFrame":
     """A frame whose columns may be called by a name of it, too, if it has one."""
-    return frame.alias(alias) if alias else frame
+    if not alias:
+        return frame
+    if not isinstance(alias, Called) or type(frame).__module__.startswith("pyspark.sql.connect"):
+        return frame.alias(alias)
+    # PySpark has no way to say which database a name belongs to.
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    spark: Any = frame.sparkSession
+    packages = spark._jvm.org.apache.spark
+    database = packages.api.python.PythonUtils.toSeq(list(alias.database))
+    name = packages.sql.catalyst.AliasIdentifier(str(alias), database)
+    plan = packages.sql.catalyst.plans.logical.SubqueryAlias(name, frame._jdf.queryExecution().analyzed())
+    return DataFrame(packages.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def exact_days(spark: "SparkSession") -> AbstractContextManager[None]:

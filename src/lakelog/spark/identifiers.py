@@ -40,9 +40,27 @@ def parts_of(identifier: str) -> list[str]:
     return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(identifier)]
 
 
-def called(identifier: str) -> str:
-    """How expressions call the columns' table: by its own name, without that of a database."""
-    return parts_of(identifier)[-1] if parts_of(identifier) else identifier
+class Called(str):
+    """How expressions call the columns' table that was found by its name: also with that of the database before it."""
+
+    __slots__ = ()
+
+    database = ("spark_catalog", "default")
+
+
+def called(identifier: str) -> Called:
+    """The table's own name, without that of a database."""
+    return Called(parts_of(identifier)[-1] if parts_of(identifier) else identifier)
+
+
+def beginnings(alias: str) -> list[str]:
+    """What may stand before a column's name, if expressions call its table so."""
+    names = [f"{alias}.", "`" + alias.replace("`", "``") + "`."]
+    if not isinstance(alias, Called):
+        return names
+    catalog, database = alias.database
+    before = [f"{catalog}.{database}.", f"`{catalog}`.`{database}`.", f"{database}.", f"`{database}`."]
+    return [*(start + name for start in before for name in names), *names]
 
 
 def plain_name(identifier: str) -> str:

@@ -15,7 +15,7 @@ from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.errors import spark_doors
-from lakelog.spark.frames import frame_of
+from lakelog.spark.frames import aliased, frame_of
 from lakelog.spark.identifiers import called, known_name, name_for, path_in
 from lakelog.spark.optimize_builder import OptimizeBuilder
 from lakelog.spark.options import WriteOptions
@@ -165,7 +165,7 @@ class LakeTable:
     def toDF(self) -> "DataFrame":
         """The rows at the head."""
         frame = read_snapshot(self._spark, self._dataset, self._dataset.snapshot())
-        return frame.alias(self._alias) if self._alias else frame
+        return aliased(frame, self._alias)
 
     def alias(self, aliasName: str) -> "LakeTable":
         """The same table, under another name in expressions."""
@@ -215,7 +215,7 @@ class LakeTable:
 
     def optimize(self) -> OptimizeBuilder:
         """A builder that writes files together, or sorts their rows along a curve."""
-        return OptimizeBuilder(self._spark, self._dataset)
+        return OptimizeBuilder(self._spark, self._lake, self._dataset, self._alias)
 
     def restoreToVersion(self, version: int) -> "DataFrame":
         """Makes the table what it was at a version, by a new one."""

@@ -82,6 +82,8 @@ class Asked:
     where: str | None = None
     zorder_by: Sequence[str] = ()
     retries: int = RETRIES
+    alias: str | None = None
+    """How ``where`` may call the table."""
     auto: bool = False
     """Whether nobody asked, and a table's property did."""
 
@@ -125,7 +127,7 @@ def optimize(
     session = session_for(spark)
     files = snapshot.files(columns=TO_READ)
     if asked.where is not None:
-        files = _in_partitions(session, snapshot, files, asked.where)
+        files = _in_partitions(session, snapshot, files, asked.where, asked.alias)
     bins = whole_partitions(files, sizes) if columns else packed(files, sizes)
     return rewritten(lake, dataset, snapshot, files, bins, asked, session, columns)
 
@@ -165,8 +167,8 @@ def check_rewritable(metadata: TableMetadata) -> None:
         raise ValidationError("optimize", [Violation(f"table feature {name}", message) for name in sorted(found)])
 
 
-def _in_partitions(spark: "SparkSession", snapshot: Snapshot, files: Any, where: str) -> Any:
-    found = files_matched_by_partition(spark, snapshot, files, where)
+def _in_partitions(spark: "SparkSession", snapshot: Snapshot, files: Any, where: str, alias: str | None) -> Any:
+    found = files_matched_by_partition(spark, snapshot, files, where, alias)
     if found is None:
         has = list(snapshot.metadata.partition_columns)
         message = f"{where!r} has to be on partition columns only, since whole files are replaced; they are {has}"

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.dataset import Dataset
+from lakelog.lake import Lake
 from lakelog.spark.errors import spark_doors
+from lakelog.spark.optimize import Asked, OptimizeResult, optimize
 from lakelog.spark.optimize_frame import optimize_frame
 from lakelog.spark.table_builder import names_of
 
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
 class OptimizeBuilder:
     """``where`` chooses partitions; one of the other methods does it, in one commit."""
 
-    def __init__(self, spark: "SparkSession", dataset: Dataset) -> None:
+    def __init__(self, spark: "SparkSession", lake: Lake, dataset: Dataset, alias: str | None = None) -> None:
         self._spark = spark
+        self._lake = lake
         self._dataset = dataset
+        self._alias = alias
         self._where: str | None = None
 
     def where(self, partitionFilter: str) -> "OptimizeBuilder":
@@ -28,10 +32,12 @@ class OptimizeBuilder:
 
     def executeCompaction(self) -> "DataFrame":
         """Small files become larger ones. One row, with the table's path and metrics."""
-        result = self._dataset.optimize(self._where, spark=self._spark)
-        return optimize_frame(self._spark, self._dataset, result)
+        return optimize_frame(self._spark, self._dataset, self._optimized(()))
 
     def executeZOrderBy(self, *cols: str | Sequence[str]) -> "DataFrame":
         """Rows that are near each other in these columns come to lie in the same files."""
-        result = self._dataset.optimize(self._where, zorder_by=names_of(cols), spark=self._spark)
-        return optimize_frame(self._spark, self._dataset, result, is_sorted=True)
+        return optimize_frame(self._spark, self._dataset, self._optimized(names_of(cols)), is_sorted=True)
+
+    def _optimized(self, zorder_by: Sequence[str]) -> OptimizeResult:
+        asked = Asked(where=self._where, zorder_by=zorder_by, alias=self._alias)
+        return optimize(self._lake, self._dataset, asked, spark=self._spark)

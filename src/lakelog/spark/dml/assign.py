@@ -16,8 +16,8 @@ from lakelog.schema.spark import from_spark
 from lakelog.schema.widening import holds
 from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import columns as column_expressions
-from lakelog.spark.expressions import quoted, spark_type
-from lakelog.spark.identifiers import parts_of
+from lakelog.spark.expressions import spark_type
+from lakelog.spark.identifiers import beginnings, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,10 +34,11 @@ def unqualified(name: str, alias: str | None, schema: pa.Schema) -> str:
     columns = {column.lower() for column in schema.names}
     if not alias or not isinstance(name, str) or name.lower() in columns:
         return name
-    start = next((each for each in (f"{alias}.", f"{quoted(alias)}.") if name.lower().startswith(each.lower())), "")
+    start = next((each for each in beginnings(alias) if name.lower().startswith(each.lower())), "")
     rest = name[len(start) :]
     # As in Spark, the table comes before a column of its name, whose fields these are if the table has no such column.
-    is_field = alias.lower() in columns and parts_of(rest)[:1] != [] and parts_of(rest)[0].lower() not in columns
+    is_column = any(part.lower() in columns for part in parts_of(start)[:1])
+    is_field = is_column and parts_of(rest)[:1] != [] and parts_of(rest)[0].lower() not in columns
     return name if is_field else rest
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from lakelog.log.pruning.predicate import Everything, Predicate, conjunction
 from lakelog.spark.clocks import has_clock
 from lakelog.spark.expressions import quoted
+from lakelog.spark.frames import aliased
 from lakelog.spark.predicates import empty_frame, filter_predicate, is_connect, predicate_of
 from lakelog.telemetry import log
 
@@ -93,7 +94,7 @@ def _parts(
     if is_connect(spark):
         return None
     table = empty_frame(spark, schema)
-    joined = (table.alias(alias) if alias else table).join(source, condition, "inner")
+    joined = aliased(table, alias).join(source, condition, "inner")
     join = joined._jdf.queryExecution().analyzed()
     if join.getClass().getSimpleName() != "Join" or join.condition().isEmpty():
         return None
