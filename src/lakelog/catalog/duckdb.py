@@ -263,7 +263,8 @@ class _DuckdbTransaction(_DuckdbSession):
                 [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema
             )
         with _translated(table):
-            self._cursor.register("lakelog_rows", rows)
+            # As a bare stream: DuckDB scans a table by Arrow's threads, and waits for ever where none can start.
+            self._cursor.register("lakelog_rows", rows.__arrow_c_stream__())
             try:
                 self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM lakelog_rows")
             finally:

@@ -55,7 +55,8 @@ class TypedStatistics:
     def _read_usual(self, stats: Any) -> Any:
         try:
             return self._read_together(stats)
-        except pa.ArrowInvalid:
+        except pa.ArrowException:
+            # Also where Arrow cannot start a thread.
             if len(stats) <= _ONE_BY_ONE:
                 return self._one_by_one(stats)
         half = len(stats) // 2

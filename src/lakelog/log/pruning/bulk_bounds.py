@@ -112,7 +112,8 @@ def _parse(stats: Any, leaves: Sequence[Leaf]) -> Any:
             pj.ReadOptions(block_size=max(len(joined[0].as_buffer()), 1)),
             pj.ParseOptions(explicit_schema=_schema(leaves), unexpected_field_behavior="ignore"),
         )
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
+        # Also where Arrow cannot start a thread.
         raise UnusualStatistics(str(error)) from None
     if table.num_rows != len(stats):
         raise UnusualStatistics("more or fewer JSON objects than files")
