@@ -246,6 +246,11 @@ class TestFailures:
         refused(lake, ConfigurationError, "expected a path", glob)
 
     @on_sqlite
+    @pytest.mark.parametrize("pattern", ["x" * 300, "x" * 300 + "/*.parquet", "y/" * 3000])
+    def test_a_place_that_no_file_system_has_is_empty(self, lake: Lake, data: Path, pattern: str) -> None:
+        refused(lake, ConfigurationError, "", data / pattern)
+
+    @on_sqlite
     def test_names_that_the_log_cannot_have_are_refused(self, lake: Lake, data: Path) -> None:
         put(data / "a\\b.parquet", {"id": [1]})
         refused(lake, ValidationError, "contains a backslash", data)

@@ -89,10 +89,11 @@ def _local(place: str | os.PathLike[str]) -> str:
 
 def _split(path: str) -> tuple[str, Sequence[str]]:
     """The directory to begin with, and a pattern for each name below it."""
-    if Path(path).is_dir():
+    # Not by pathlib, which raises for a name that is too long for any file.
+    if os.path.isdir(path):  # noqa: PTH112
         return path, _WHOLE
     directories = path.split("/")
-    if not Path(path).exists():
+    if not os.path.exists(path):  # noqa: PTH110
         for number, name in enumerate(directories):
             if _is_pattern(name):
                 return "/".join(directories[:number]) or "/", directories[number:]
