@@ -230,9 +230,12 @@ class Arena:
         for actor in self._actors.values():
             with contextlib.suppress(OSError):
                 actor.send(STOP)
-        for actor in self._actors.values():
-            with contextlib.suppress(EOFError, OSError, AssertionError):
+        for number, actor in list(self._actors.items()):
+            try:
                 actor.receive()
+            except (EOFError, OSError, AssertionError):
+                # One that hangs, which its pulse has said, would keep the catalog from who looks at it.
+                self._actors.pop(number).__exit__()
 
     # What is true in the end
 
