@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +14,7 @@ from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.scope import merge_scope
 from lakelog.spark.dml.verbs import options
-from lakelog.spark.frames import setting
+from lakelog.spark.frames import exact_days, setting
 from lakelog.spark.steady import is_steady
 
 ZONE = "spark.sql.session.timeZone"
@@ -181,6 +182,18 @@ def test_days_that_an_older_calendar_lacks_are_keys_like_others(
     asked = ["1582-10-05", "1582-10-14", "1582-10-11"] if partitioned else ["1582-10-14", "+11111-01-01"]
     source = source_of(spark, [f"DATE'{day}'" for day in asked], "DATE")
     check_like_a_join(local, spark, dataset, source, "t.k = src.k")
+
+
+def test_a_session_stays_as_it_is_where_a_table_has_no_days(spark: SparkSession, calendar: str) -> None:
+    inside = pa.struct([("id", pa.int64()), ("day", pa.date32())])
+    for kinds, seen in (
+        ([pa.int64(), pa.timestamp("us", "UTC")], calendar),
+        ([pa.date32()], "true"),
+        ([inside], "true"),
+    ):
+        with exact_days(spark, pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)])):
+            assert spark.conf.get(CALENDAR) == seen
+        assert spark.conf.get(CALENDAR) == calendar
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.schema.convert import apply
+from lakelog.schema.leaves import leaf_columns
 from lakelog.schema.mapping import nullable
 from lakelog.schema.normalize import normalize
 from lakelog.schema.projection import project
@@ -69,8 +70,11 @@ def aliased(frame: "DataFrame", alias: str | None) -> "DataFrame":
     return DataFrame(packages.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def exact_days(spark: "SparkSession") -> AbstractContextManager[None]:
-    """For queries that compare days: Spark pushes them into Parquet by a calendar that lacks ten days of 1582."""
+def exact_days(spark: "SparkSession", schema: pa.Schema) -> AbstractContextManager[None]:
+    """For queries of a table that may compare days: Spark pushes them into Parquet by a calendar that lacks ten days
+    of 1582. A session stays as it is where the table has no days."""
+    if not any(pa.types.is_date(leaf.type) for leaf in leaf_columns(schema)):
+        return nullcontext()
     return setting(spark, "spark.sql.datetime.java8API.enabled", "true")
 
 

@@ -158,7 +158,7 @@ def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapsho
     if undecided.num_rows == 0:
         return rows
     frame = read_these(session, dataset.location, snapshot, undecided)
-    with exact_days(session):
+    with exact_days(session, snapshot.schema):
         return rows + (frame if where is None else frame.where(where)).count()
 
 

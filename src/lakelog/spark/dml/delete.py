@@ -38,7 +38,7 @@ def prepare_delete(
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that goes."""
     session = session_for(spark)
-    with exact_days(session):
+    with exact_days(session, snapshot.schema):
         return _prepared(session, dataset, snapshot, condition, options, alias)
 
 

@@ -100,7 +100,7 @@ def prepare_merge(
     join = _joined(session, dataset, snapshot, merge, plan, source)
     # Its rows are known by number, which a second computation might give to others. So there is none: lost rows fail.
     kept = source.localCheckpoint(eager=True)
-    with exact_days(session):
+    with exact_days(session, snapshot.schema):
         return _prepared(replace(join, source=kept), merge, plan, options)
 
 

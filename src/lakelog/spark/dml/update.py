@@ -51,7 +51,7 @@ def prepare_update(
 ) -> PreparedChange[ChangeResult]:
     """Writes the files that take the place of those which hold a row that changes."""
     session = session_for(spark)
-    with exact_days(session):
+    with exact_days(session, snapshot.schema):
         return _prepared(session, dataset, snapshot, values, condition, options, alias)
 
 
