@@ -21,6 +21,7 @@ from dataclasses import replace
 import pyarrow as pa
 import lakelog, lakelog.spark
 from lakelog.schema import to_delta_json
+from lakelog.spark.read import may_read
 from pyspark.sql import SparkSession
 
 url, root, checkpoint, twins = sys.argv[1:]
@@ -76,7 +77,11 @@ for name, where in settings.items():
 
 options = {"catalog": url, "root": root}
 rows(200, 202).write.format("lakelog").options(**options).mode("append").save("events")
-found["door"] = ids(spark.read.format("lakelog").options(**options).load("events"))
+by_format = spark.read.format("lakelog").options(**options).load("events")
+found["door"] = ids(by_format)
+found["may_read"] = [
+    may_read(frame, lake.dataset("events")) for frame in (by_format.where("id > 3"), frame, rows(3))
+]
 
 ruled = lake.create_dataset("ruled", pa.schema([("id", pa.int64()), ("twice", pa.int64())]))
 twice = pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "id * 2"})
@@ -172,6 +177,7 @@ def test_the_change_feed_is_read(found: dict[str, Any]) -> None:
 
 def test_sparks_own_door_is_open(found: dict[str, Any]) -> None:
     assert found["door"] == [*KEPT, 200, 201]
+    assert found["may_read"] == [True, True, False]
 
 
 def test_rules_are_enforced(found: dict[str, Any]) -> None:

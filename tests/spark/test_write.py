@@ -368,6 +368,26 @@ class TestRaces:
                 write_dataset(local, NAME, data, mode)
         assert rows(local) == [(0,), (1,), (1,)]
 
+    @pytest.mark.parametrize("how", ["itself", "view", "subquery"])
+    def test_rows_of_sparks_own_door_do_not_wait_in_line(
+        self, local: Lake, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        write_dataset(local, NAME, spark.range(1))
+        options = {"catalog": f"sqlite:///{tmp_path}/catalog.db", "root": str(tmp_path / "lake")}
+        rows_read = spark.read.format("LakeLog").options(**options).load(NAME)
+        rows_read.createOrReplaceTempView("lakelog_read")
+        data = {
+            "itself": rows_read.selectExpr("max(id) + 1 AS id"),
+            "view": spark.table("lakelog_read"),
+            "subquery": spark.sql("SELECT (SELECT max(id) + 1 FROM lakelog_read) AS id"),
+        }[how]
+        assert local.dataset(NAME).version_of(data) is None
+        _overtake(monkeypatch, lambda: write_dataset(local, NAME, spark.range(1, 2)))
+        with pytest.raises(VersionConflict):
+            write_dataset(local, NAME, data)
+        spark.catalog.dropTempView("lakelog_read")
+        assert rows(local) == [(0,), (1,)]
+
     def test_an_overwrite_that_was_overtaken_is_a_conflict(
         self, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -49,6 +49,7 @@ _PLAIN = {
 ROW_FILE, ROW_INDEX = "__lakelog_row_file", "__lakelog_row_index"
 _FILE_PATH = "__lakelog_file_path"
 _MARK = "lakelog"
+_BY_FORMAT = re.compile(r"RelationV2\[.*\] lakelog$|^ *format: \"lakelog\"$", re.IGNORECASE | re.MULTILINE)
 
 
 @spark_door
@@ -169,14 +170,20 @@ def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None
     It is found in the DataFrame's plan, so through whatever was done to it: filters, joins, views, ``cache()``. Not
     through a checkpoint, an RDD or a table that it was written to.
     """
-    plan = str(_proto(frame)) if is_connect(frame.sparkSession) else frame._jdf.queryExecution().analyzed().toString()
     incarnation = r"[0-9a-f]{16}" if dataset is None else _incarnation(dataset)
-    found = re.findall(rf"(?:SubqueryAlias `|alias: \"){_MARK}-{incarnation}-([0-9]+)", plan)
+    found = re.findall(rf"(?:SubqueryAlias `|alias: \"){_MARK}-{incarnation}-([0-9]+)", _plan_of(frame))
     return min(map(int, found), default=None)
 
 
-def _proto(frame: Any) -> Any:
-    return frame._plan.to_proto(frame.sparkSession.client)
+def may_read(frame: "DataFrame", dataset: Dataset) -> bool:
+    """Whether a DataFrame reads a dataset as far as its plan shows it. ``format("lakelog")`` may read any dataset."""
+    return version_of(frame, dataset) is not None or _BY_FORMAT.search(_plan_of(frame)) is not None
+
+
+def _plan_of(frame: Any) -> str:
+    if is_connect(frame.sparkSession):
+        return str(frame._plan.to_proto(frame.sparkSession.client))
+    return str(frame._jdf.queryExecution().analyzed().toString())
 
 
 def _incarnation(dataset: Dataset) -> str:

@@ -46,7 +46,7 @@ from lakelog.spark.own_directory import OwnDirectory
 from lakelog.spark.partitions import files_matched_by_partition
 from lakelog.spark.predicates import empty_frame, predicate_of
 from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.read import read_these
+from lakelog.spark.read import may_read, read_these
 from lakelog.spark.stage import Stage, Target, matches
 from lakelog.spark.steady import parsed_once, refuse_changing
 
@@ -135,7 +135,7 @@ def write_dataset(
         raise DatasetExistsError(f"there is already a dataset {name!r}: append to it, or overwrite it")
     if options.mode == "ignore" or is_done(dataset, options.txn):
         return WriteResult(version=dataset.version, files=0, rows=0, skipped=True)
-    if retries is None and dataset.version_of(frame) is not None:
+    if retries is None and may_read(frame, dataset):
         # Rows that were made from the table are true for the version that they were made from.
         options = replace(options, retries=0)
     head = dataset.version
