@@ -72,6 +72,15 @@ def test_a_clone_that_replaces_is_clustered_as_its_source(lake: Lake) -> None:
     check_invariants(lake)
 
 
+def test_a_new_clone_is_clustered_as_its_source_was(lake: Lake) -> None:
+    source = clustered(lake, "source", ["s", "x"])
+    before = source.version
+    cluster(lake, source)
+    assert columns(source.clone("then", before)) == ("s.x",)
+    assert columns(source.clone("now")) == ()
+    check_invariants(lake)
+
+
 def test_an_overwrite_of_the_schema_keeps_clustering_by_columns_that_stay(lake: Lake) -> None:
     dataset = clustered(lake, "t", ["id"], ["s", "x"])
     for arriving, kept in (

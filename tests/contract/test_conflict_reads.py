@@ -7,14 +7,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from lakelog import Lake, ValidationError
+from lakelog import Lake, LakelogError, ValidationError
 from lakelog.actions import AddFile
 from lakelog.catalog.base import Parameters, Row, Session
+from lakelog.log.bins import Bin
 from lakelog.log.conflicts import Reads, find_conflict
+from lakelog.log.evolution import plan_overwrite
 from lakelog.log.partition_values import files_in
+from lakelog.parquet.footers import Harvest
+from lakelog.spark import optimize
+from lakelog.spark.commits import Change
+from lakelog.spark.options import WriteOptions
 from tests.contract.lost_races import FIRST, SECOND, Setting, file, removes
+from tests.contract.registering import on_sqlite
 from tests.contract.samples import add, commit, paths, stats, table
 
 PREDICATES = [
@@ -157,6 +165,7 @@ EDGES = [
     (pa.decimal128(38, 0), "12345678901234567890123456789012345678", "12345678901234567890123456789012345677"),
     (pa.decimal128(38, 10), "1234567890123456789012345678.0000000001", "1234567890123456789012345678.0000000002"),
     (pa.timestamp("us", "UTC"), "1600-01-01T00:00:00.000001Z", "1600-01-01T00:00:00.000002Z"),
+    (pa.timestamp("us", "UTC"), "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999998Z"),
     (pa.timestamp("us"), "9999-12-31 23:59:59.999999", "9999-12-31 23:59:59.999998"),
     (pa.float64(), "0.30000000000000004", "0.3"),
     (pa.float64(), "NaN", "1.5"),
@@ -208,6 +217,28 @@ def test_a_file_of_a_value_that_cannot_be_told_is_kept_and_conflicts(
         found = files_in(snapshot.files(), [{"p": overwritten}], snapshot.state.metadata)
         assert found.column("path").to_pylist() == removed
         assert find_conflict(lake.committer, dataset.id, 0, 1, Reads(partitions=({"p": overwritten},))) is not None
+
+
+def written_to(value: str) -> Harvest:
+    """A file of one row."""
+    adds = pa.table({"partition_values": [json.dumps({"p": value})]})
+    return Harvest(adds=adds, row_groups=adds.slice(0, 0), rows=1)
+
+
+@on_sqlite
+def test_a_value_that_cannot_be_told_is_neither_overwritten_nor_what_compaction_wrote(lake: Lake) -> None:
+    """Conflicts take it for what it may be, and these two only for what it is."""
+    dataset = table(lake, schema=pa.schema([("id", pa.int64()), ("p", pa.decimal128(8, 2))]), partition_by=["p"])
+    commit(lake, dataset, add("unsure", partition_values={"p": "1.005"}), add("sure", partition_values={"p": "1.010"}))
+    snapshot = dataset.snapshot()
+    change = Change(snapshot=snapshot, plan=plan_overwrite(snapshot, snapshot.schema, None))
+    options = WriteOptions(mode="overwrite", partition_overwrite_mode="dynamic")
+    removed, _ = change.removes(written_to("1.01"), options)
+    assert removed is not None
+    assert paths(removed) == ["sure"]
+    read = snapshot.files().filter(pc.equal(snapshot.files()["path"], "unsure"))
+    with pytest.raises(LakelogError, match="nothing was committed"):
+        optimize._check(written_to("1.01"), read, [Bin(files=(0,), size=1, rows=1)], snapshot.state.metadata)
 
 
 @pytest.mark.parametrize("null", [None, ""])

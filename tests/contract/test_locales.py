@@ -102,6 +102,25 @@ def test_names_and_bounds_are_ordered_by_bytes_in_every_locale(server: str, tmp_
         assert [app_id for app_id, *_ in told] == sorted(NAMES)
 
 
+def test_bounds_compare_by_bytes_whatever_the_columns_say(server: str, tmp_path: Path) -> None:
+    """The statement says it, too: the columns of a catalog that was moved may have another collation."""
+    try:
+        place = _place(server, tmp_path / "lake", *(f"'UTF8' {locale}" for locale in LOCALES))
+    except psycopg.Error as error:
+        pytest.skip(f"this machine has no locale but C: {error}")
+    with place.connect(mirror="manual") as lake:
+        columns = ", ".join(f'ALTER {name} TYPE text COLLATE "default"' for name in ("min_text", "max_text"))
+        with psycopg.connect(place.url) as connection:
+            connection.execute(f"ALTER TABLE lakelog.column_stats {columns}")  # type: ignore[arg-type]
+        dataset = table(lake, "a")
+        files = [add(f"{number}.parquet", stats=stats(name=(value, value))) for number, value in enumerate(NAMES)]
+        commit(lake, dataset, *files)
+        for low in NAMES:
+            for high in NAMES:
+                kept = paths(dataset.scan(f"name >= '{low}' AND name <= '{high}'").files())
+                assert kept == sorted(f"{n}.parquet" for n, value in enumerate(NAMES) if low <= value <= high)
+
+
 def test_every_text_in_an_index_is_ordered_by_bytes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """An index in the order of the operating system's locale is damaged when that changes."""
     place = new_place("postgres", tmp_path, request)

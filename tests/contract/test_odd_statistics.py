@@ -10,6 +10,7 @@ import pytest
 
 from lakelog import AddFiles, Dataset, Lake, RowGroup, SqlTxnLogWriter, TransactionManager, ValidationError
 from lakelog.actions import AddFile
+from lakelog.schema.leaves import LONGEST_NAME
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.invariants import check_invariants
 
@@ -175,4 +176,19 @@ def test_a_column_with_a_long_name_is_committed_and_keeps_every_file(lake: Lake,
     commit(lake, events, *adding([add(f"{number}.parquet", stats=text) for number, text in enumerate(texts)]))
     condition = f"s.`{LONG}` = 1" if nested else f"`{LONG}` = 1"
     assert "1.parquet" in paths(events.snapshot().files(condition))
+    check_invariants(lake)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_longest_name_that_an_index_holds_fits_beside_the_longest_bounds(lake: Lake, more: int) -> None:
+    letters = random.Random(18)
+    name = "".join(letters.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=LONGEST_NAME + more))
+    low, high = ("".join(chr(letters.randrange(0x4E00, 0x9FA0)) for _ in range(3000)) for _ in range(2))
+    events = table(lake, schema=pa.schema([("id", pa.int64()), (name, pa.string())]))
+    low, high = sorted((low, high))
+    text = json.dumps({"numRecords": 2, "minValues": {name: low}, "maxValues": {name: high}, "nullCount": {name: 0}})
+    commit(lake, events, add("a.parquet", stats=text))
+    assert paths(events.snapshot().files(f"{name} > '{low[:20]}'")) == ["a.parquet"]
+    # Too long by one byte, it has no bounds.
+    assert paths(events.snapshot().files(f"{name} < 'a'")) == ["a.parquet"] * more
     check_invariants(lake)

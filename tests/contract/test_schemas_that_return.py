@@ -101,6 +101,19 @@ def test_a_restoration_that_is_replayed_shows_what_it_restored(
         check_invariants(lake)
 
 
+@pytest.mark.parametrize("replay", [whole, adopted])
+def test_a_file_is_read_as_it_is_though_nothing_says_that_a_schema_returned(
+    lake: Lake, restored: Dataset, tmp_path: Path, replay: Callable[[Lake, str, Dataset], Dataset]
+) -> None:
+    """As in a catalog whose import did not mark the schema: its first files have all columns of the last."""
+    place = str(tmp_path / "copy")
+    shutil.copytree(restored.location, place)
+    dataset = replay(lake, place, restored)
+    newest = dataset.snapshot().state.metadata.schema_version
+    execute(lake, f"UPDATE {qualified(lake, 'schema_versions')} SET merge = NULL WHERE version = {newest}")
+    assert rows(dataset) == rows(restored)
+
+
 def found_in_files(lake: Lake, **options: bool) -> list[str]:
     return [each.message for each in lake.check("events", **options).findings if each.invariant == 5]
 

@@ -1,8 +1,8 @@
 """Changes of a table with rows from the edges of every type: what Lakelog is told, and what must come of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -53,7 +53,9 @@ class Changes:
         return self.random.choice(verbs)(state)
 
     def append(self, state: State, count: int = 4) -> Change:
-        rows = self.rows(state, count)
+        return self.append_these(state, self.rows(state, count))
+
+    def append_these(self, state: State, rows: Sequence[Row]) -> Change:
         return Change(
             f"append {rows}",
             lambda lake, name: write_dataset(lake, name, self.frame(state, rows), retries=10),
@@ -109,11 +111,23 @@ class Changes:
 
     def merge(self, state: State, key: "Key | None" = None) -> Change:
         key = key or self.random.choice([*map(equal, self._compared(state)), *KEYS])
-        rows = key.once(state, [self._of_table(state, row) for row in self.rows(state, 4)])
+        return self.merge_these(state, key, [self._of_table(state, row) for row in self.rows(state, 4)])
+
+    def found_by(self, state: State, key: "Key") -> tuple[Change, Change]:
+        """A row that is in a file of its own, and a merge of nothing but what matches it, so that it is looked for."""
+        row, source = (state.named(each) for each in self.rows(state, 2))
+        source |= key.shows
+        row |= dict.fromkeys(key.shows, key.of_source(source))
+        added = self.append_these(state, [tuple(row.values())])
+        return added, self.merge_these(added.becomes(state), key, [tuple(source.values())], others=False)
+
+    def merge_these(self, state: State, key: "Key", rows: Sequence[Row], *, others: bool = True) -> Change:
+        """``others`` says whether the table's other rows may change, for which all files are read."""
+        rows = key.once(state, rows)
         source = state.with_rows(rows)
         some = self.random.sample(self._compared(state), 3)
         does = self.random.choice([Merge(tuple(state.names)), Merge(tuple(some)), Merge(deletes_matched=True)])
-        does = replace(does, deletes_others=self.random.random() < 0.2, inserts=self.random.random() < 0.8)
+        does = replace(does, deletes_others=others and self.random.random() < 0.2, inserts=self.random.random() < 0.8)
 
         def run(lake: Lake, name: str) -> None:
             given = self.frame(state, rows).alias("s")
@@ -165,6 +179,8 @@ class Key:
     of_table: Callable[[dict[str, Any]], Any]
     of_source: Callable[[dict[str, Any]], Any]
     settings: tuple[tuple[str, str], ...] = ()
+    shows: Mapping[str, Any] = field(default_factory=dict)
+    """A value of the source for which another meaning of the key finds something else."""
 
     def matches(self, row: dict[str, Any], other: dict[str, Any]) -> bool:
         one, two = self.of_table(row), self.of_source(other)
@@ -193,6 +209,7 @@ def _called_as(name: str) -> Key:
         lambda: F.col("t.k") == F.udf(function, "string")(F.col("s.k")),
         lambda row: row["k"],
         lambda row: function(row["k"]),
+        shows={"k": "a"},
     )
 
 
@@ -207,6 +224,7 @@ KEYS = (
         lambda row: row["at"],
         lambda row: REPEATED_HOUR + HOUR if row["at"] is None else row["at"],
         (("spark.sql.session.timeZone", "Europe/Berlin"),),
+        {"at": None},
     ),
     Key(
         "a text with a backslash that is no escape",
@@ -214,6 +232,7 @@ KEYS = (
         lambda row: row["k"],
         lambda row: None if row["k"] is None else row["k"] + "\\b",
         (("spark.sql.parser.escapedStringLiterals", "true"),),
+        {"k": "a"},
     ),
 )
 """Keys whose text means something else."""

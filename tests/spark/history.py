@@ -79,7 +79,8 @@ class History:
         self.keep(name, "optimize", lambda lake, name: lake.dataset(name).optimize(spark=self.spark))
 
     def zorder(self, name: str) -> None:
-        by = ["v0", "id"]
+        # No type without an order.
+        by = [next(each.name for each in self.now(name).columns[2:] if each.kind.partitions), "id"]
         self.keep(name, "zorder", lambda lake, name: lake.dataset(name).optimize(zorder_by=by, spark=self.spark))
 
     def expire(self, name: str) -> None:

@@ -99,6 +99,14 @@ def test_a_repeated_hour_is_the_one_that_was_meant(local: Lake, spark: SparkSess
         check_like_a_join(local, spark, dataset, source, on)
 
 
+@pytest.mark.parametrize("own", ["t.k = TIMESTAMP '2024-11-03 06:30:00Z'", "TIMESTAMP '2024-11-03 06:30:00Z' <= t.k"])
+def test_what_is_asked_of_the_table_alone_is_what_was_meant(local: Lake, spark: SparkSession, own: str) -> None:
+    with setting(spark, ZONE, "America/New_York"):
+        dataset = make(local, spark, [f"TIMESTAMP '2024-11-03 {hour}:30:00Z'" for hour in ("05", "06")], "TIMESTAMP")
+        source = source_of(spark, ["1"], "INT")
+        check_like_a_join(local, spark, dataset, source, f"t.id = src.k AND {own}")
+
+
 def test_strings_that_the_session_does_not_unescape_are_as_they_are(local: Lake, spark: SparkSession) -> None:
     with setting(spark, RAW, "true"):
         dataset = make(local, spark, [r"'a\tb'", r"'z\nb'", "'a\tb'"], "STRING")

@@ -22,7 +22,7 @@ from tests.fixtures.lakes import BACKENDS, Place
 from tests.invariants import check_invariants
 from tests.model.rows import Column, State, Table
 from tests.model.values import INT, KINDS, Kind
-from tests.spark.changes import KEYS, PARTITION, Changes, add, columns_of, drop, rename, settings, widen
+from tests.spark.changes import KEYS, PARTITION, Changes, Key, add, columns_of, drop, rename, settings, widen
 from tests.spark.changing import BY_VECTORS
 from tests.spark.history import History
 
@@ -90,6 +90,9 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
     def changed(verb: Callable[..., Any], *given: Any) -> Callable[[str], None]:
         return lambda name: history.do(name, verb(history.now(name), *given))
 
+    def found(key: Key) -> Callable[[str], None]:
+        return lambda name: found_by(history, key, name)
+
     def cleaned(lake: Lake, name: str) -> None:
         with monkeypatch.context() as patched:
             move_clock(patched, timedelta(days=400))
@@ -103,7 +106,7 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
         *[changed(changes.delete)] * 2,
         changed(changes.update),
         *[changed(changes.merge)] * 2,
-        *[changed(changes.merge, key) for key in KEYS],
+        *map(found, KEYS),
         *[history.meet] * 4,
         history.optimize,
         history.zorder,
@@ -119,6 +122,11 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
     first = history.random.randrange(len(history.tables))
     names = list(history.tables)
     return [partial(verb, names[(first + number) % len(names)]) for number, verb in enumerate(verbs)]
+
+
+def found_by(history: History, key: Key, name: str) -> None:
+    for change in history.changes.found_by(history.now(name), key):
+        history.do(name, change)
 
 
 def there_and_back(history: History, name: str) -> None:
