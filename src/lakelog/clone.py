@@ -321,11 +321,13 @@ def _elsewhere(vector: DeletionVector, uri: str | None) -> str:
 
 def _copy(storage: Storage, uri: str, target: Path) -> None:
     system, path = storage.at(uri)
-    if not system.get_file_info(path).is_file and Path(path).exists():
-        raise LakelogError(f"{uri} is no file, but a pipe or a device: nothing was changed")
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        if not system.get_file_info(path).is_file and Path(path).exists():
+            raise LakelogError(f"{uri} is no file, but a pipe or a device: nothing was changed")
+        target.parent.mkdir(parents=True, exist_ok=True)
         with system.open_input_stream(path) as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy, 1 << 20)
     except FileNotFoundError as error:
         raise LakelogError(f"{uri} is gone, so that the table cannot be copied: nothing was changed") from error
+    except OSError as error:
+        raise LakelogError(f"{uri} cannot be copied to {target.parent}: nothing was changed. Cause: {error}") from error

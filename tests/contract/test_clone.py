@@ -332,6 +332,14 @@ def test_a_deep_clone_that_fails_leaves_nothing(lake: Lake) -> None:
     assert not list(Path(lake.new_location("copy")).rglob("*.parquet"))
 
 
+def test_a_file_that_cannot_be_copied_leaves_nothing(lake: Lake) -> None:
+    source = table(lake, "source", schema=SCHEMA)
+    commit(lake, source, add(f"{'x' * 300}.parquet"))
+    with pytest.raises(LakelogError, match=r"cannot be copied.*nothing was changed.*too long"):
+        lake.clone(source, "copy", shallow=False)
+    assert list(lake.versions()) == ["source"]
+
+
 def test_a_clone_of_another_catalog_is_a_clone_too(lake: Lake, tmp_path: Path) -> None:
     import lakelog
 

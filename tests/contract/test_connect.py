@@ -4,6 +4,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,15 @@ def test_a_url_of_another_form_is_refused_with_an_example(
     with pytest.raises(ConfigurationError, match=":///"):
         lakelog.connect(url)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("length", [250, 255, 256, 5000])
+def test_a_name_that_is_too_long_for_a_file_is_refused(scheme: str, length: int, tmp_path: Path) -> None:
+    with suppress(LakelogError):
+        lakelog.connect(f"{scheme}:///{tmp_path}/new/{'9' * length}", root=tmp_path / "lake").close()
+    if length > 255:
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class DuckdbCatalog(Catalog):
         return f"DuckdbCatalog({str(self._path)!r})"
 
     def open(self, *, create: bool, upgrade: bool) -> None:
-        if not self._path.exists():
+        if not os.path.exists(self._path):  # noqa: PTH110
             if not create:
                 raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
             make_directory(self._path.parent)

@@ -89,11 +89,12 @@ class SqliteCatalog(Catalog):
             raise ConfigurationError(
                 f"SQLite {apsw.sqlite_lib_version()} can corrupt a WAL: install apsw 3.51.3 or later"
             )
-        if not self._path.exists():
+        is_there = os.path.exists(self._path)  # noqa: PTH110
+        if not is_there:
             if not create:
                 raise ConfigurationError(f"there is no catalog at {self._path}: connect with create=True to make one")
             make_directory(self._path.parent)
-        if not os.access(self._path.parent, os.W_OK) or (self._path.exists() and not os.access(self._path, os.W_OK)):
+        if not os.access(self._path.parent, os.W_OK) or (is_there and not os.access(self._path, os.W_OK)):
             raise ConfigurationError(
                 f"cannot write to {self._path}: SQLite needs write access to the file and its directory"
             )

@@ -1,5 +1,6 @@
 """From a URL to a catalog. The only place that knows all three."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def _file(url: str, rest: str) -> Path:
             f"{shown(url)!r} names no file, and a catalog in memory would end with its process: name one, such as "
             f"{url.partition(':')[0]}:///catalog.db"
         )
-    if path.is_dir():
+    # Not by pathlib, here and where a catalog is opened: it raises for a name that is too long for any file.
+    if os.path.isdir(path):  # noqa: PTH112
         raise ConfigurationError(
             f"{path} is a directory: the URL must name the catalog's file, such as {path}/catalog.db"
         )
