@@ -251,6 +251,11 @@ class TestFailures:
         refused(lake, ConfigurationError, "", data / pattern)
 
     @on_sqlite
+    def test_a_link_to_itself_is_a_clear_error(self, lake: Lake, data: Path) -> None:
+        (data / "loop").symlink_to(data / "loop")
+        refused(lake, ConfigurationError, "cannot look at", f"{data}/**/*.parquet")
+
+    @on_sqlite
     def test_names_that_the_log_cannot_have_are_refused(self, lake: Lake, data: Path) -> None:
         put(data / "a\\b.parquet", {"id": [1]})
         refused(lake, ValidationError, "contains a backslash", data)

@@ -119,7 +119,7 @@ def _matching(directory: str, parts: Sequence[str], above: frozenset[tuple[int, 
         if rest:
             yield from _matching(directory, rest, above)
     for entry in entries:
-        if not entry.is_dir():
+        if not _is_directory(entry):
             if not rest and (part == _BELOW or fnmatchcase(entry.name, part)):
                 yield entry
         elif part == _BELOW:
@@ -127,6 +127,13 @@ def _matching(directory: str, parts: Sequence[str], above: frozenset[tuple[int, 
                 yield from _matching(entry.path, parts, above | {key})
         elif fnmatchcase(entry.name, part):
             yield from _matching(entry.path, rest or _WHOLE, above)
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        raise ConfigurationError(f"cannot look at {entry.path}: {error.strerror}") from error
 
 
 def _hidden(relative: str) -> bool:

@@ -54,6 +54,8 @@ def try_inputs(
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         world = stack.enter_context(World(directory, backend, url))
+        # For paths that begin nowhere.
+        stack.enter_context(contextlib.chdir(directory))
         for number, name in enumerate(names):
             found.tried[name] += 1
             told = f"{name} ({backend}, seed {seed}, number {number})"
