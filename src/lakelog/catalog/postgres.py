@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
+
 from lakelog.catalog.base import FORMAT, NOTHING, Catalog, Parameters, Row, Session, SmallCommit, Stands, Transaction
 from lakelog.catalog.deadlines import Deadline, limited
 from lakelog.catalog.install import check_format, prepare
@@ -397,6 +399,9 @@ class PostgresCatalog(Catalog):
             raise PrivilegeError(
                 f"the database role lacks a privilege for {doing} (schema {self.schema!r})", None, str(error)
             ) from None
+        except pa.ArrowException as error:
+            # As where Arrow cannot start a thread.
+            raise DatabaseError(f"rows cannot be exchanged with PostgreSQL while {doing}", None, str(error)) from error
         except UnicodeError as error:
             # Of a host's name, which psycopg resolves by itself.
             raise ConfigurationError(f"cannot connect to {self!r}: {scrubbed(str(error), self._url)}") from None

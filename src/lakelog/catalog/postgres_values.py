@@ -43,7 +43,7 @@ def copy_in(connection: Any, table: str, rows: Any) -> None:
 
 
 def copy_out(connection: Any, statement: str, parameters: Parameters, schema: Any, before: str = "") -> Any:
-    """The rows of a query, by COPY, whose text Arrow reads in parallel: no Python object per row.
+    """The rows of a query, by COPY, whose text Arrow reads: no Python object per row.
 
     ``before`` begins a transaction for it, which ends with it.
     """
@@ -52,7 +52,8 @@ def copy_out(connection: Any, statement: str, parameters: Parameters, schema: An
     text, longest = connection.copy_out(f"{before}; {asked}; COMMIT" if before else asked)
     if not text:
         return schema.empty_table()
-    return pyarrow.csv.read_csv(
+    # Block by block: to read all at once, Arrow takes the process down where it cannot start a thread.
+    return pyarrow.csv.open_csv(
         pa.BufferReader(pa.py_buffer(text)),
         # Arrow refuses a row that is longer than a block.
         pyarrow.csv.ReadOptions(
@@ -72,7 +73,7 @@ def copy_out(connection: Any, statement: str, parameters: Parameters, schema: An
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    )
+    ).read_all()
 
 
 class _FlushingWriter(LibpqWriter):
