@@ -20,7 +20,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lakelog import CommitOutcomeUnknown, Lake, LakelogError, SqlTxnLogWriter, TransactionManager, ValidationError
+from lakelog import (
+    CommitOutcomeUnknown,
+    Lake,
+    LakelogError,
+    SqlTxnLogWriter,
+    TransactionManager,
+    ValidationError,
+    VersionConflict,
+)
 from lakelog.actions import Action, AddFile, RemoveFile, Txn
 from lakelog.dataset import Dataset
 from lakelog.log.conflicts import Reads
@@ -114,10 +122,10 @@ class _Actor:
 
     def pulse(self) -> list[str]:
         """Which of the threads do not succeed with anything from now on, though they have the time."""
-        before = [role.successes for role in self._roles]
+        before = [role.answers for role in self._roles]
         end = time.monotonic() + 2 * self.part.timeout + 30
         while time.monotonic() < end:
-            stuck = [role for role, count in zip(self._roles, before, strict=True) if role.successes <= count + 1]
+            stuck = [role for role, count in zip(self._roles, before, strict=True) if role.answers <= count + 1]
             if not stuck:
                 return []
             time.sleep(0.02)
@@ -167,7 +175,7 @@ class _Role:
 
     def __init__(self, actor: _Actor, name: str, number: int) -> None:
         self.name = name
-        self.successes = 0
+        self.answers = 0
         self.last_error: Exception | None = None
         self._actor = actor
         self._part = actor.part
@@ -189,6 +197,8 @@ class _Role:
             self._act(self._actor.lake())
         except LakelogError as error:
             self.last_error = error
+            # A race that is lost is an answer, too.
+            self.answers += isinstance(error, VersionConflict)
             time.sleep(self._rng.random() * 0.05)
         except Exception as error:
             self.last_error = error
@@ -266,7 +276,7 @@ class _Role:
                 self._pen.error("commit", error, traceback.format_exc())
             raise
         self._pen.end(number, Told.COMMITTED, **_told(results))
-        self.successes += 1
+        self.answers += 1
         return Told.COMMITTED
 
     def _make_files(self, lake: Lake, adds: Mapping[str, list[str]], leases: Mapping[str, str]) -> None:
@@ -429,7 +439,7 @@ class Reader(_Role):
                 listed = Dataset(lake, heads[table]).snapshot(versions[table]).files(columns=["path"])
             files[table] = Digest.of(listed.column("path").to_pylist())
         self._pen.read(began, ended, versions, files, times=times)
-        self.successes += 1
+        self.answers += 1
         time.sleep(0.005)
 
 
@@ -455,7 +465,7 @@ class Historian(_Role):
             versions[table] = snapshot.version
             files[table] = Digest.of(listed.column("path").to_pylist())
         self._pen.read(began, time.monotonic(), versions, files, at)
-        self.successes += 1
+        self.answers += 1
         time.sleep(0.02)
 
 
@@ -463,8 +473,12 @@ class Vacuumer(_Role):
     """Deletes what no version needs, as soon as it may."""
 
     def _act(self, lake: Lake) -> None:
-        lake.dataset(self._table()).vacuum(0, force=True)
-        self.successes += 1
+        dataset = lake.dataset(self._table())
+        if lake.mirror.status(dataset.id).state == "stopped":
+            # As a person would once the stranger's commit is gone: until then no file goes.
+            dataset.mirror()
+        dataset.vacuum(0, force=True)
+        self.answers += 1
         time.sleep(0.2)
 
 
