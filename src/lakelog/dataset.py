@@ -130,7 +130,7 @@ class Dataset(Definition):
         A text is analysed here, with UTC as the zone, and refused if that is not possible. With ``spark``, or for a
         Column, it is Spark that does it, so anything that Spark understands is understood.
         """
-        snapshot = self.snapshot(version, timestamp)
+        snapshot = self._snapshot_for(spark, version, timestamp)
         if where is None or (spark is None and isinstance(where, str)):
             return Scan.of(self.name, snapshot, where)
         from lakelog.spark.read import spark_scan
@@ -150,7 +150,7 @@ class Dataset(Definition):
         Without a condition, or with one on partition columns, no file is opened. The condition means what it means in
         the Spark session that is given or active; UTC is the zone where there is none.
         """
-        snapshot = self.snapshot(version, timestamp)
+        snapshot = self._snapshot_for(spark, version, timestamp)
         session = spark or _active_session()
         if where is None or (session is None and isinstance(where, str)):
             with suppress(ValidationError):  # Spark may understand it, and has the better message if not
@@ -160,6 +160,14 @@ class Dataset(Definition):
         from lakelog.spark.read import count_rows
 
         return count_rows(session, self, snapshot, where)
+
+    def _snapshot_for(self, spark: Any, version: int | None, timestamp: datetime | str | int | None) -> Snapshot:
+        """A snapshot whose absence raises what a user of the session catches, if there is one."""
+        if spark is None:
+            return self.snapshot(version, timestamp)
+        from lakelog.spark.errors import spark_door
+
+        return spark_door(self.snapshot)(version, timestamp)
 
     def schema(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Any:
         """The Arrow schema at the head, at a version of the table, or as it was at a time."""

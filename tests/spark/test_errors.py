@@ -83,6 +83,8 @@ FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTab
             dropped(lake, t).dataset.merge(spark.range(1), "true", spark=spark).whenMatchedDelete().execute()
         ),
     ),
+    "Dataset.count": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.count(spark=spark)),
+    "Dataset.scan": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.scan("id = 1", spark=spark)),
     "Dataset.optimize": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.optimize(spark=spark)),
     "transaction": (DatasetNotFoundError, commit_to_dropped),
     "attach": (DatasetNotFoundError, query_dropped),
