@@ -1,5 +1,6 @@
 """What a commit names is on the disk before the commit is: data files, deletion vectors, change files, directories."""
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -213,6 +214,26 @@ def test_files_that_are_not_there_or_are_no_files_hold_nothing_up(lake: Lake) ->
     names = ["gone.parquet", "pipe.parquet", "loop.parquet", "pipe.parquet/below.parquet", f"{'n' * 300}.parquet"]
     SqlTxnLogWriter(lake).append(dataset.id, [AddFile(path=name, size=1, modification_time=0) for name in names])
     assert dataset.version == 1
+
+
+def test_files_that_only_their_writer_can_sync_are_committed_with_a_warning(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = lake.create_dataset("events", SCHEMA)
+    files = [written(dataset, number) for number in range(3)]
+    opened = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith((".parquet", "=")):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    SqlTxnLogWriter(lake).append(dataset.id, files)
+    assert dataset.version == 1
+    (message,) = [each.getMessage() for each in caplog.records if "to be synced" in each.getMessage()]
+    assert "part-0000" in message
+    assert "nor 2 others" in message
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "duckdb"])

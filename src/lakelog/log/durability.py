@@ -1,6 +1,7 @@
 """Data files reach the disk before the commit that names them: what is acknowledged is there after a power loss."""
 
 import errno
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,8 +24,12 @@ DURABILITIES = ("full", "relaxed")
 
 _WORKERS = 16
 
-_UNSURE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM})
-"""What is not there, as the log does not ask, or is not ours to open: nobody here has written it."""
+_log = logging.getLogger("lakelog.commit")
+
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""The log does not ask for that."""
+_NOT_OURS = frozenset({errno.EACCES, errno.EPERM})
+"""Somebody else has written it, and has to have synced it."""
 
 _UNKNOWN = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS})
 """From file systems that have no such call, for directories mostly."""
@@ -99,7 +104,9 @@ class DataSync:
             for name in found
             for each in (name, f".{name}.crc")
         ]
-        _sync_all([*files, *directories])
+        if closed := _sync_all([*files, *directories]):
+            message = "%s cannot be opened to be synced, nor %d others: whoever wrote them has to have done that"
+            _log.warning(message, closed[0], len(closed) - 1)
         self._anchored.add(location)
 
 
@@ -159,23 +166,28 @@ def _is_directory(path: str) -> bool:
         return False
 
 
-def _sync_all(paths: Sequence[str]) -> None:
-    """Many at once: a journal's write makes all of them durable that wait for one."""
+def _sync_all(paths: Sequence[str]) -> list[str]:
+    """Many at once: a journal's write makes all of them durable that wait for one.
+
+    Returns those that this process must not open, but for directories above, which nobody here has made.
+    """
     parts = [paths[start::_WORKERS] for start in range(min(_WORKERS, len(paths)))]
-    if len(paths) > 2:
-        for _ in map_in_threads(_sync_each, parts):
-            pass
-    else:
-        _sync_each(paths)
+    closed = (
+        [path for found in map_in_threads(_sync_each, parts) for path in found] if len(paths) > 2 else _sync_each(paths)
+    )
+    return [path for path in closed if not _is_directory(path)]
 
 
-def _sync_each(paths: Iterable[str]) -> None:
+def _sync_each(paths: Iterable[str]) -> list[str]:
+    closed: list[str] = []
     for path in paths:
         try:
             # A pipe that somebody put there would wait for its other end.
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno not in _UNSURE:
+            if error.errno in _NOT_OURS:
+                closed.append(path)
+            elif error.errno not in _NOT_THERE:
                 raise _not_durable(path, error) from error
             continue
         except ValueError:
@@ -187,6 +199,7 @@ def _sync_each(paths: Iterable[str]) -> None:
                 raise _not_durable(path, error) from error
         finally:
             os.close(descriptor)
+    return closed
 
 
 def _not_durable(path: str, error: OSError) -> LakelogError:
