@@ -257,7 +257,8 @@ class SqliteCatalog(Catalog):
         return connection
 
     def _give_back(self, connection: apsw.Connection, *, broken: bool = False) -> None:
-        if broken or self._closed:
+        # SQLite opens a file for reading alone while the disk refuses more, and never asks again.
+        if broken or self._closed or connection.readonly("main"):
             with suppress(apsw.Error):
                 connection.close(True)
             self._idle.put(None)

@@ -37,6 +37,7 @@ _MEANINGS: dict[type[apsw.Error], str] = {
     apsw.NotADBError: "the file is not a SQLite database",
     apsw.CorruptError: _DAMAGED,
     apsw.CantOpenError: "the SQLite file cannot be opened",
+    apsw.ReadOnlyError: "the disk of the catalog takes no writes; nothing was committed",
 }
 
 
