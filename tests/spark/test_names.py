@@ -1,6 +1,7 @@
 """Names of datasets are folded as Spark folds its own, and its SQL never reads a dataset for another one."""
 
 import sys
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,15 @@ def no_views(spark: SparkSession) -> Iterator[None]:
 
 
 def _cased(jvm: Any) -> tuple[list[str], dict[str, str]]:
-    """The letters that Java has and that have a case for Python or Java, and how Spark's catalog lowers them."""
-    letters = [chr(code) for code in range(128, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000 and code != 0x85]
+    """The letters that both have and that have a case for Python or Java, and how Spark's catalog lowers them.
+
+    The one may be of a later Unicode than the other, with letters that the other knows nothing of.
+    """
+    letters = [
+        chr(code)
+        for code in range(128, sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) not in ("Cn", "Cs") and code != 0x85
+    ]
     text = "\n".join(letters)
     root = jvm.java.util.Locale.ROOT
     strings = jvm.org.apache.commons.lang3.StringUtils

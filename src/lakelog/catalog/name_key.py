@@ -14,7 +14,7 @@ _DOTTED = re.compile("i\u0307+")
 
 
 def name_key(name: str) -> str:
-    """The key of a name. Two names that Spark takes for one have the same key."""
+    """The key of a name. Two names that Spark takes for one have the same, but for letters that Python lacks yet."""
     if name.isascii():
         return name.lower()
     return _DOTTED.sub("i", "".join(map(_folded, name.lower())))
