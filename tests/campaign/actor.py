@@ -35,11 +35,16 @@ from lakelog.log.conflicts import Reads
 from lakelog.log.draft import Description, Draft
 from lakelog.log.retry import Prepared, commit_with_retries
 from lakelog.log.snapshot import milliseconds_of
+from lakelog.mirror import checkpoint
+from lakelog.upkeep import vacuum
 from lakelog.upkeep.writes import register_write
 from tests.campaign import shim
 from tests.campaign.history import Digest, Told
 from tests.campaign.journal import Pen
 from tests.fixtures.lakes import Place
+
+# Imported late, they would fail where no descriptor is left, by an error of Python's own.
+assert checkpoint, vacuum
 
 ROWS = 3
 """Of each file."""
