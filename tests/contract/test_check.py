@@ -15,7 +15,10 @@ import pytest
 from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError, connect
 from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
 from lakelog.log.deletion_vectors import VectorFile
+from lakelog.mirror.checkpoint import write_checkpoint
+from lakelog.mirror.storage import LocalStore, log_store
 from lakelog.upkeep.check_catalog import catalog_findings
+from lakelog.upkeep.check_checkpoints import CheckpointCheck
 from lakelog.upkeep.findings import CheckReport
 from lakelog.upkeep.writes import register_write
 from tests.contract.samples import commit, stats
@@ -294,6 +297,31 @@ def test_a_file_of_the_mirror_that_somebody_else_wrote_is_left_for_a_person(lake
         assert "is not what was published; Other has written it. If the catalog is right, move the file away" in text
         assert f"{9:020}.json is ahead of the catalog" in text
     assert "Other" in log_file(events, 1).read_text()
+
+
+def test_a_checkpoint_that_is_made_meanwhile_is_no_finding(
+    lake: Lake, other_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = rewritten(lake)
+    store = log_store(events.location)
+    write_checkpoint(store, other_lake.mirror.checkpoints.content(events.id, 1))
+    listed = LocalStore.files
+
+    def list_and_wait(self: LocalStore, start: str = "") -> Any:
+        found = listed(self, start)
+        with monkeypatch.context() as late:
+            late.setattr(LocalStore, "files", listed)
+            write_checkpoint(store, other_lake.mirror.checkpoints.content(events.id, events.version))
+        return found
+
+    findings = CheckpointCheck.findings
+
+    def look_late(self: CheckpointCheck, **options: bool) -> Any:
+        monkeypatch.setattr(LocalStore, "files", list_and_wait)
+        return findings(self, **options)
+
+    monkeypatch.setattr(CheckpointCheck, "findings", look_late)
+    assert lake.check("events").findings == ()
 
 
 def test_a_table_is_sound_that_was_imported_from_a_log_of_ours_without_its_history(lake: Lake, tmp_path: Path) -> None:

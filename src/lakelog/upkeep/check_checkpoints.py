@@ -33,6 +33,8 @@ class CheckpointCheck:
 
     def findings(self, *, repair: bool, deep: bool) -> Iterator[Finding]:
         """Of the newest checkpoint, which readers begin with; of all if ``deep``."""
+        # Before the files: what it names was there before it, and another one may be made meanwhile.
+        hinted = last_checkpoint(self._store)
         files = [file for file in self._store.files() if (version_of(file.name) or 0) <= self._published]
         known = list(chain(*checkpoints_in(files)))
         for checkpoint in known if deep else known[-1:]:
@@ -43,7 +45,7 @@ class CheckpointCheck:
             version = version_of(file.name)
             if version is not None and file.name == checkpoint_name(version) and not file.size:
                 yield self._finding(version, (file,), "is empty", repair=repair)
-        hint = self._hint_problem({checkpoint.version for checkpoint in known})
+        hint = self._hint_problem(hinted, {checkpoint.version for checkpoint in known})
         if hint is not None:
             if repair:
                 self._write(max((each.version for each in known), default=self._published))
@@ -90,10 +92,10 @@ class CheckpointCheck:
         ]
         return f"has other {', '.join(differing)} than its version" if differing else None
 
-    def _hint_problem(self, known: set[int]) -> str | None:
-        version = last_checkpoint(self._store)
+    def _hint_problem(self, version: int | None, known: set[int]) -> str | None:
         if version is None:
-            return "names no version" if self._store.exists(LAST_CHECKPOINT) else None
+            is_there = self._store.exists(LAST_CHECKPOINT) and last_checkpoint(self._store) is None
+            return "names no version" if is_there else None
         if version in known or version > self._published:
             return None
         return f"names the checkpoint of version {version}, which is not there"
