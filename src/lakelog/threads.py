@@ -22,6 +22,15 @@ def start_thread(run: Callable[[], None]) -> None:
     _thread.start_new_thread(run, ())
 
 
+def threads_start() -> bool:
+    """Whether a thread can start now. Where none can, some of Arrow's readers end the process instead of raising."""
+    try:
+        start_thread(lambda: None)
+    except (RuntimeError, MemoryError):
+        return False
+    return True
+
+
 def map_in_threads(work: Callable[[_Item], _Found], items: Iterable[_Item], threads: int = THREADS) -> Iterator[_Found]:
     """Yields what the work gives for each item, in order, while the next are already worked on.
 

@@ -15,6 +15,7 @@ from lakelog.log.validation.fields import MAX_INT64
 from lakelog.log.validation.stats import checked_stats
 from lakelog.log.validation.text import MAX_TEXT_BYTES
 from lakelog.strict_json import encode_json, loads_strict
+from lakelog.threads import threads_start
 
 _FEW = 64
 _BATCH = 4096
@@ -86,6 +87,8 @@ def _parsed(stats: pa.Array) -> pa.Table | None:
     try:
         parsed = [loads_strict(text) for text in samples]
     except ValueError:
+        return None
+    if not threads_start():
         return None
     lines = stats.cast(pa.large_string())
     whole = pa.LargeListArray.from_arrays(pa.array([0, len(lines)], pa.int64()), lines)

@@ -12,6 +12,7 @@ import pyarrow.json as pj
 from lakelog.log.pruning.bounds import Kind, kind_of
 from lakelog.log.state import TableMetadata
 from lakelog.mirror.typed_values import bound, partition_value
+from lakelog.threads import threads_start
 
 _ONE_BY_ONE = 64
 _UNUSUAL = r"\n|NaN|Infinity"
@@ -56,7 +57,6 @@ class TypedStatistics:
         try:
             return self._read_together(stats)
         except pa.ArrowException:
-            # Also where Arrow cannot start a thread.
             if len(stats) <= _ONE_BY_ONE:
                 return self._one_by_one(stats)
         half = len(stats) // 2
@@ -65,6 +65,8 @@ class TypedStatistics:
     def _read_together(self, stats: Any) -> Any:
         if len(stats) == 0:
             return pa.array([], self.type)
+        if not threads_start():
+            raise pa.ArrowException("no thread can start")
         lines = pc.fill_null(stats, "{}").cast(pa.large_string())
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         joined = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))[0].as_buffer()

@@ -11,6 +11,7 @@ import pyarrow.json as pj
 
 from lakelog.log.pruning.bounds import FLOATS, TEXT_LENGTH, Kind, bounds_of, kind_of, single_margin
 from lakelog.schema.leaves import Leaf
+from lakelog.threads import threads_start
 
 _BATCH = 16_384
 _EXACT = 2.0**53
@@ -103,6 +104,8 @@ def _parse(stats: Any, leaves: Sequence[Leaf]) -> Any:
     # Arrow crashes where a line is null, and takes no notice of one that is empty.
     if pc.any(pc.invert(pc.match_substring_regex(stats, r"^[ \t\r]*\{"))).as_py():
         raise UnusualStatistics("not a JSON object")
+    if not threads_start():
+        raise UnusualStatistics("no thread can start")
     lines = pc.fill_null(stats, "{}").cast(pa.large_string())
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     joined = pc.binary_join(whole, pa.scalar("\n", pa.large_string()))
@@ -113,7 +116,6 @@ def _parse(stats: Any, leaves: Sequence[Leaf]) -> Any:
             pj.ParseOptions(explicit_schema=_schema(leaves), unexpected_field_behavior="ignore"),
         )
     except pa.ArrowException as error:
-        # Also where Arrow cannot start a thread.
         raise UnusualStatistics(str(error)) from None
     if table.num_rows != len(stats):
         raise UnusualStatistics("more or fewer JSON objects than files")
