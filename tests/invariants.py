@@ -105,13 +105,13 @@ def _check_mirrors(lake: Lake, mirrored: dict[int, dict[int, bytes]], catalog: d
         assert set(files) >= set(range(min(files), published + 1)), "the mirror has gaps"
         first = min(row["version"] for row in catalog["dl_table_versions"] if row["table_id"] == table_id)
         with lake.committer.catalog.session() as session:
-            queries = lake.committer.catalog.queries
-            for version, rows in read_rows(session, queries, table_id, first, published).items():
-                state = lake.committer.states.load(session, table_id, version)
-                if b'"engineInfo":"Lakelog"' in files.get(version, b"") and not is_import(rows, first):
-                    schemas = older_schemas(lake.committer.catalog, rows, state.metadata)
-                    expected = delta_json(rows, state.metadata, schemas)
-                    assert files[version] == expected, f"version {version} of {table_id}"
+            commits = read_rows(session, lake.committer.catalog.queries, table_id, first, published)
+            states = {version: lake.committer.states.load(session, table_id, version) for version in commits}
+        for version, rows in commits.items():
+            if b'"engineInfo":"Lakelog"' in files.get(version, b"") and not is_import(rows, first):
+                metadata = states[version].metadata
+                expected = delta_json(rows, metadata, older_schemas(lake.committer.catalog, rows, metadata))
+                assert files[version] == expected, f"version {version} of {table_id}"
 
 
 def _check_versions(head: Row, log: dict[str, list[Row]]) -> None:
