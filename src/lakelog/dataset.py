@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, takes
+from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, in_session, takes
 from lakelog.definition import Definition
 from lakelog.detail import DatasetDetail, detail_of
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
@@ -237,6 +237,7 @@ class Dataset(Definition):
 
         return version_of(frame, self)
 
+    @in_session
     @takes(partition_by=NAMES, description=TEXT, operation=TEXT)
     def replace(
         self,
@@ -331,7 +332,7 @@ class Dataset(Definition):
         """
         from lakelog.spark.new_rules import add_constraint
 
-        return add_constraint(self, self.committer, name, expression, retries, spark)
+        return add_constraint(self, name, expression, retries, spark)
 
     def optimize(
         self,

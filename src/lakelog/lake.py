@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, takes
+from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, in_session, takes
 from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
 from lakelog.catalog.deadlines import sharing
 from lakelog.catalog.install import check_format
@@ -126,6 +126,7 @@ class Lake:
         self.closed = True
         self.committer.catalog.close()
 
+    @in_session
     @takes(
         partition_by=NAMES,
         location=PATH,

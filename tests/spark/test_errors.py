@@ -15,10 +15,11 @@ from lakelog import (
     LakelogError,
     ValidationError,
     VersionNotFoundError,
+    read_changes,
     read_dataset,
     write_dataset,
 )
-from lakelog.spark import LakeTable, attach
+from lakelog.spark import LakeTable, attach, read_stream, write_stream
 
 
 @pytest.fixture
@@ -86,6 +87,23 @@ FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTab
     "Dataset.count": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.count(spark=spark)),
     "Dataset.scan": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.scan("id = 1", spark=spark)),
     "Dataset.optimize": (DatasetNotFoundError, lambda spark, lake, t: dropped(lake, t).dataset.optimize(spark=spark)),
+    "Dataset.add_constraint": (
+        DatasetNotFoundError,
+        lambda spark, lake, t: dropped(lake, t).dataset.add_constraint("c", "id > 0", spark=spark),
+    ),
+    "Dataset.replace": (
+        DatasetNotFoundError,
+        lambda spark, lake, t: dropped(lake, t).dataset.replace(read_schema(spark), spark=spark),
+    ),
+    "Lake.create_dataset": (
+        DatasetExistsError,
+        lambda spark, lake, t: lake.create_dataset("T", read_schema(spark), spark=spark),
+    ),
+    "read_changes": (DatasetNotFoundError, lambda spark, lake, _: read_changes(lake, "none", 0, spark=spark)),
+    "read_stream": (
+        DatasetNotFoundError,
+        lambda spark, lake, _: read_stream(lake, "none", checkpoint="x", spark=spark),
+    ),
     "transaction": (DatasetNotFoundError, commit_to_dropped),
     "attach": (DatasetNotFoundError, query_dropped),
     "version": (VersionNotFoundError, lambda spark, lake, _: read_dataset(lake, "t", version=9, spark=spark)),
@@ -166,6 +184,15 @@ WRONG: dict[str, Callable[[Any, Any, Any], object]] = {
     "Dataset.count, spark": lambda spark, lake, table: table.dataset.count("id + 1 = 1", spark=5),
     "Dataset.scan, spark": lambda spark, lake, table: table.dataset.scan("id = 1", spark=5),
     "Dataset.version_of": lambda spark, lake, table: table.dataset.version_of(5),
+    "Dataset.add_constraint, spark": lambda spark, lake, table: table.dataset.add_constraint("c", "id > 0", spark=5),
+    "Dataset.add_constraint, retries": lambda spark, lake, table: table.dataset.add_constraint(
+        "c", "id > 0", retries="1", spark=spark
+    ),
+    "Dataset.replace, spark": lambda spark, lake, table: table.dataset.replace(read_schema(spark), spark=5),
+    "Lake.create_dataset, spark": lambda spark, lake, table: lake.create_dataset("n", read_schema(spark), spark=5),
+    "read_changes, spark": lambda spark, lake, table: read_changes(lake, "t", 0, spark=5),
+    "read_stream, spark": lambda spark, lake, table: read_stream(lake, "t", checkpoint="x", spark=5),
+    "write_stream, swapped": lambda spark, lake, table: write_stream(lake, spark.range(1), "t", checkpoint="x"),
     "transaction, spark": lambda spark, lake, table: lake.transaction(spark=5),
     "transaction, user_metadata": lambda spark, lake, table: lake.transaction(user_metadata=5),
     "attach, no session": lambda spark, lake, table: attach(5, lake),

@@ -68,7 +68,7 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("isShallow", "replace", "nullable", "hold", "overwrite_schema"), FLAG),
     **dict.fromkeys(("schema_merge", "promote_types", "promote_to_string"), FLAG),
     **dict.fromkeys(("ignore_deletes", "skip_change_commits", "read_change_feed"), FLAG),
-    **dict.fromkeys(("readerVersion", "writerVersion", "base_version", "txn_version"), INTEGER),
+    **dict.fromkeys(("readerVersion", "writerVersion", "base_version", "txn_version", "retries"), INTEGER),
 }
 """What arguments have to be, by name."""
 

@@ -19,7 +19,7 @@ from lakelog.schema.rules import Check, constraint_name_problem, constraints_in,
 from lakelog.schema.spark import from_spark
 from lakelog.spark.clocks import has_clock, nodes_of
 from lakelog.spark.constraints import base_columns, broken_check, generated_condition, meaning_of
-from lakelog.spark.errors import refusing
+from lakelog.spark.errors import refusing, spark_door
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import session_for
 from lakelog.spark.predicates import condition_of, is_connect
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 _USERS_OWN = "org.apache.spark.sql.catalyst.expressions.UserDefinedExpression"
 
 
-def add_constraint(
-    dataset: Dataset, committer: Any, name: str, sql: str, retries: int, spark: "SparkSession | None"
-) -> CommitResult:
+@spark_door
+def add_constraint(dataset: Dataset, name: str, sql: str, retries: int, spark: "SparkSession | None") -> CommitResult:
     """Commits a constraint, once all rows of the head are known to satisfy it."""
     if problem := constraint_name_problem(name) or expression_problem(sql):
         raise ValidationError("constraint", [Violation(repr(name), problem)])
@@ -46,7 +45,12 @@ def add_constraint(
     _check_rows(session, dataset, snapshot, name, sql)
     parameters = {"name": name, "expr": sql}
     return alter_checked(
-        committer, state, "ADD CONSTRAINT", parameters, lambda layout: with_constraint(layout, name, sql), retries
+        dataset.committer,
+        state,
+        "ADD CONSTRAINT",
+        parameters,
+        lambda layout: with_constraint(layout, name, sql),
+        retries,
     )
 
 
