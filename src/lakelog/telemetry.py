@@ -41,6 +41,12 @@ def log_safely(message: str, *arguments: object) -> None:
         log.exception(message, *arguments)
 
 
+def report_safely(level: int, message: str, *arguments: object) -> None:
+    """Logs something that comes after a commit. Never raises, whatever an application's handlers of logs do."""
+    with suppress(Exception):
+        log.log(level, message, *arguments)
+
+
 class CommitRecord:
     """A commit while it happens. As a context manager it measures the commit and reports it, however it ends."""
 

@@ -1,6 +1,7 @@
 """Compaction and z-order: the same rows in other files, whatever else is committed in the meantime."""
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -396,7 +397,27 @@ def test_a_compaction_that_fails_never_fails_the_write(
     on = {"delta.autoOptimize.autoCompact": "auto"}
     result = write_dataset(local, "events", spark.range(2), max_records_per_file=1, properties=on)
     assert (result.version, local.dataset("events").version) == (0, 0)
-    assert "version 0 stands, but could not be compacted: no room left" in caplog.text
+    assert "version 0 is committed, but could not be compacted: no room left" in caplog.text
+
+
+def test_a_compaction_that_cannot_be_logged_never_fails_the_write(
+    local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError(f"no room for {record.getMessage()}")
+
+    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 1)
+    on = {"delta.autoOptimize.autoCompact": "auto"}
+    logger, handler = logging.getLogger("lakelog"), Breaking(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(lakelog.spark.auto_compact, "rewritten", None)
+            result = write_dataset(local, "events", spark.range(2), max_records_per_file=1, properties=on)
+    finally:
+        logger.removeHandler(handler)
+    assert (result.version, local.dataset("events").version) == (0, 0)
 
 
 # Z-order

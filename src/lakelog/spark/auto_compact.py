@@ -1,5 +1,6 @@
 """Compaction that a table asks for by a property: after a change that left many small files in a partition."""
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -11,7 +12,7 @@ from lakelog.log.reading import TO_READ
 from lakelog.spark.frames import session_for
 from lakelog.spark.optimize import Asked, OptimizeResult, check_rewritable, rewritten
 from lakelog.spark.prepared import PreparedChange, Result
-from lakelog.telemetry import log
+from lakelog.telemetry import report_safely
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,10 @@ def compact_after(lake: Lake, table_id: int, version: int, spark: "SparkSession 
             dataset = Dataset(lake, lake.committer.head(session, table_id))
         done = _compact(lake, dataset, version, session_for(spark))
         if done.version is not None:
-            log.info("%s: compacted %d files into %d", name, done.files_removed, done.files_added)
+            report_safely(logging.INFO, "%s: compacted %d files into %d", name, done.files_removed, done.files_added)
     except Exception as error:
-        log.warning("%s: version %d stands, but could not be compacted: %s", name, version, error)
+        message = "%s: version %d is committed, but could not be compacted: %s"
+        report_safely(logging.WARNING, message, name, version, error)
 
 
 def _compact(lake: Lake, dataset: Dataset, version: int, spark: "SparkSession") -> OptimizeResult:

@@ -16,6 +16,7 @@ from lakelog.catalog.queries import Queries
 from lakelog.errors import DatabaseError
 from lakelog.log.commit import Committer
 from lakelog.log.snapshot import moment
+from lakelog.telemetry import report_safely
 
 LEASE = timedelta(days=7)
 """For which a vacuum leaves a write alone that neither commits nor gives up."""
@@ -26,8 +27,6 @@ _VACUUM_LEASE = timedelta(days=1)
 
 _PATIENCE = 5.0
 """Seconds that a write which gives up waits for the catalog."""
-
-_log = logging.getLogger("lakelog.upkeep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,8 @@ def take_back(committer: Committer, directory: str) -> bool:
     try:
         return bool(catalog.note(catalog.queries["take_back_write"], {"directory": directory}, patience))
     except Exception as error:
-        _log.info("the write to %s stays registered until its lease expires: %s", directory, error)
+        message = "the write to %s stays registered until its lease expires: %s"
+        report_safely(logging.INFO, message, directory, error)
         return False
 
 
