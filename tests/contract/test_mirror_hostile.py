@@ -82,6 +82,8 @@ def test_whatever_stands_where_the_next_commit_belongs_stops_only_the_mirror(
     assert _within(60, lambda: lake.check("events")).findings, "the check is content with it"
     with pytest.raises(LakelogError, match="nothing was deleted"):
         _within(60, lambda: events.vacuum(0, force=True))
+    with pytest.raises(LakelogError, match="nothing was forgotten"):
+        _within(60, lambda: events.expire_versions(keep_last=1))
     with pytest.raises(LakelogError, match="contradicts"):
         _within(60, events.adopt)
     assert _within(60, lambda: events.mirror(set_aside=True)).state == "published"
