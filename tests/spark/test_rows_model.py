@@ -31,13 +31,18 @@ CLONE = "copy"
 PARTITIONING = [kind for kind in KINDS if kind.partitions]
 
 
+TABLES = 5
+"""On each database, so that on the three of them every type partitions a table."""
+
+
 def kinds_of(backend: str) -> list[tuple[Kind, list[Kind]]]:
-    """The partition column's type and the other columns', for two tables. Other seeds have others."""
-    first = BACKENDS.index(backend) * 2 + SEED * 6
-    chosen = [PARTITIONING[(first + number) % len(PARTITIONING)] for number in range(2)]
+    """The partition column's type and the other columns', for some tables. Other seeds have others."""
+    first = (BACKENDS.index(backend) + SEED) * TABLES
+    chosen = [PARTITIONING[(first + number) % len(PARTITIONING)] for number in range(TABLES)]
     others = list(KINDS)
     Random(f"kinds {SEED} {backend}").shuffle(others)
-    return [(kind, others[half * 7 : half * 7 + 7]) for half, kind in enumerate(chosen)]
+    halves = (others[: len(others) // 2], others[len(others) // 2 :])
+    return [(kind, halves[number % 2]) for number, kind in enumerate(chosen)]
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def history(spark: SparkSession, lake: Lake, other_lake: Lake, place: Place) -> 
     history = History(spark, lake, other_lake, random, Changes(spark, random))
     for number, (partition, values) in enumerate(kinds_of(place.backend)):
         name, state = f"rows{number}", State(columns_of(partition, values), by=PARTITION)
-        properties = BY_VECTORS if number else {}
+        properties = BY_VECTORS if number % 2 else {}
         rows = every_edge(history, state)
         write_dataset(lake, name, history.changes.frame(state, rows), partition_by=[PARTITION], properties=properties)
         history.tables[name] = Table()
@@ -101,7 +106,6 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
     verbs = [
         changed(changes.append),
         changed(changes.overwrite),
-        *[changed(changes.replace_partitions)] * 4,
         *[changed(changes.replace_where)] * 2,
         *[changed(changes.delete)] * 2,
         changed(changes.update),
@@ -121,7 +125,11 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
     history.random.shuffle(verbs)
     first = history.random.randrange(len(history.tables))
     names = list(history.tables)
-    return [partial(verb, names[(first + number) % len(names)]) for number, verb in enumerate(verbs)]
+    steps = [partial(verb, names[(first + number) % len(names)]) for number, verb in enumerate(verbs)]
+    # What partitions are the same depends on their type, which each table has another one of.
+    for name in names:
+        steps.insert(history.random.randrange(len(steps)), partial(changed(changes.replace_partitions), name))
+    return steps
 
 
 def found_by(history: History, key: Key, name: str) -> None:
