@@ -54,6 +54,9 @@ PATIENCE = 2.0
 
 STOP, PULSE, READY = "stop", "pulse", "ready"
 
+_MOST_COPIED = 10
+"""The last version of a table that is copied: a round is not about copying."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -426,6 +429,26 @@ class Stream(_Role):
             self._batch += 1
 
 
+class Cloner(_Role):
+    """Copies all files of a table as it was early on, and drops the copy."""
+
+    def _act(self, lake: Lake) -> None:
+        source = lake.dataset(self._table())
+        snapshot = source.snapshot(self._rng.randrange(min(source.version, _MOST_COPIED) + 1))
+        copy = lake.clone(source, f"copy-{uuid.uuid4().hex}", snapshot.version, shallow=False)
+        paths = copy.snapshot().files(columns=["path"]).column("path").to_pylist()
+        expected = snapshot.files(columns=["path"]).num_rows
+        damaged = [path for path in paths if Path(copy.location, path).read_bytes() != self._part.parquet]
+        lake.drop_dataset(copy.name)
+        if damaged or len(paths) != expected:
+            raise AssertionError(
+                f"a copy of version {snapshot.version} of {source.name} has {len(paths)} files instead of {expected}, "
+                f"of which these are not what was copied: {damaged}"
+            )
+        self.answers += 1
+        time.sleep(0.1)
+
+
 class Reader(_Role):
     """Looks at all tables at one moment, and lists the files of some."""
 
@@ -494,6 +517,7 @@ ROLES: dict[str, type[_Role]] = {
     "pair": Pair,
     "manager": Manager,
     "stream": Stream,
+    "cloner": Cloner,
     "reader": Reader,
     "historian": Historian,
     "vacuumer": Vacuumer,

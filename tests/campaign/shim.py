@@ -57,11 +57,19 @@ class _Control(ctypes.Structure):
         ("armed", ctypes.c_int32),
         ("threads", ctypes.c_int32),
         ("refused", ctypes.c_int32),
-        ("unused", ctypes.c_int32),
+        ("clocks", ctypes.c_int32),
         ("clock", ctypes.c_int64),
         ("real", ctypes.c_int32 * 4),
         ("rules", _Rule * 8),
     )
+
+
+class Clocks(IntEnum):
+    """Whose clock is wrong."""
+
+    ALL = 0
+    OF_ODD_PROCESSES = 1
+    OF_EVEN_PROCESSES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +129,9 @@ class Control:
             self.disarm(slot)
         self._block.threads = self._block.clock = 0
 
-    def set_clock(self, seconds: float) -> None:
-        """By how much the wall clock is wrong."""
+    def set_clock(self, seconds: float, clocks: "Clocks | None" = None) -> None:
+        """By how much the wall clock is wrong, of all processes unless some are named."""
+        self._block.clocks = Clocks.ALL if clocks is None else clocks
         self._block.clock = int(seconds * 1e9)
 
     def refuse_threads(self, count: int) -> None:

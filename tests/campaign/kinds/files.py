@@ -8,6 +8,8 @@ from tests.campaign.kinds.kind import ALL, FILES, Kind, pause, wait_for
 from tests.campaign.shim import Mode, Operations, Rule
 
 _CATALOG, _DATA, _MIRROR = "/catalog/", ".parquet", "/_delta_log"
+_COPIES = "/copy-"
+"""Data that Lakelog itself writes, by deep clones. What the actors write is not Lakelog's to fail at."""
 _CHANGES = Operations.WRITE | Operations.CREATE | Operations.LINK | Operations.UNLINK | Operations.TRUNCATE
 
 
@@ -38,9 +40,15 @@ def _hit(name: str, path: str, operations: Operations, backends: tuple[str, ...]
 
 
 def _read_only(name: str, path: str, backends: tuple[str, ...]) -> Kind:
+    return _all(name, path, backends, _CHANGES, errno.EROFS)
+
+
+def _all(name: str, path: str, backends: tuple[str, ...], operations: Operations, error: int) -> Kind:
+    """Every operation fails for a while, which is one fault."""
+
     def strike(arena: Arena, rng: random.Random) -> int:
         assert arena.control is not None
-        arena.control.arm(Rule(operations=_CHANGES, path=path, error=errno.EROFS, times=1 << 30))
+        arena.control.arm(Rule(operations=operations, path=path, error=error, times=1 << 30))
         pause(rng, 0.1, 0.6)
         return int(arena.control.disarm() > 0)
 
@@ -81,9 +89,13 @@ KINDS = [
     _hit("EIO from a read of the catalog", _CATALOG, Operations.READ, FILES),
     _hit("EIO from a truncation of the catalog", _CATALOG, Operations.TRUNCATE, FILES),
     _hit("EACCES from making a file of the catalog", _CATALOG, Operations.CREATE, FILES, error=errno.EACCES),
-    _hit("EIO from a write of data", _DATA, _WRITE, ALL),
-    _hit("ENOSPC from making a file of data", _DATA, Operations.CREATE, ALL, error=errno.ENOSPC),
-    _hit("EIO from a sync of data", "/lake/", _SYNC, ALL),
+    _hit("EIO from a write of data", _COPIES, _WRITE, ALL),
+    _hit("ENOSPC from a write of data", _COPIES, _WRITE, ALL, error=errno.ENOSPC),
+    _hit("a torn write of data", _COPIES, _WRITE, ALL, mode=Mode.TEAR),
+    _hit("ENOSPC from making a file of data", _COPIES, Operations.CREATE, ALL, error=errno.ENOSPC),
+    _hit("EIO from a sync of data", _DATA, _SYNC, ALL),
+    _hit("ENOSPC from a sync of data", _DATA, _SYNC, ALL, error=errno.ENOSPC),
+    _hit("EIO from a sync of directories, data or mirror", "/lake/", _SYNC, ALL),
     _hit("EIO from a write of the mirror", _MIRROR, _WRITE, ALL),
     _hit("ENOSPC from a write of the mirror", _MIRROR, _WRITE, ALL, error=errno.ENOSPC),
     _hit("a torn write of the mirror", _MIRROR, _WRITE, ALL, mode=Mode.TEAR),
@@ -92,6 +104,7 @@ KINDS = [
     _hit("EIO from naming a file of the mirror", _MIRROR, Operations.LINK, ALL),
     _hit("EACCES from making a file of the mirror", _MIRROR, Operations.CREATE, ALL, error=errno.EACCES),
     _hit("EIO from a read of the mirror", _MIRROR, Operations.READ, ALL),
+    _all("a full disk under the mirror", _MIRROR, ALL, _WRITE | Operations.CREATE, errno.ENOSPC),
     _read_only("a read-only disk under the catalog", _CATALOG, FILES),
     _read_only("a read-only disk under the data", "/lake/", ALL),
     _read_only("a read-only disk under the mirror", _MIRROR, ALL),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.campaign.arena import Arena
 from tests.campaign.kinds.kind import FILES, Kind, pause
+from tests.campaign.shim import Clocks
 
 _LOCKS = ("-lock", "-turn", "-next")
 
@@ -51,7 +52,8 @@ def _delete_locks(arena: Arena, rng: random.Random) -> int:
 def _clock(sign: int) -> Kind:
     def strike(arena: Arena, rng: random.Random) -> int:
         assert arena.control is not None
-        arena.control.set_clock(sign * rng.choice((0.5, 30, 3600, 86_400, 400 * 86_400)))
+        # Of all processes, or of some, so that they disagree.
+        arena.control.set_clock(sign * rng.choice((0.5, 30, 3600, 86_400, 400 * 86_400)), rng.choice(tuple(Clocks)))
         pause(rng, 0.1, 0.5)
         arena.control.set_clock(0)
         return 2
@@ -85,6 +87,8 @@ def _limited(arena: Arena, rng: random.Random, limit: int, error: int, most: Cal
     pid, before = rng.choice(pids), arena.control.refusals(error)
     with contextlib.suppress(OSError, ValueError):
         soft, hard = resource.prlimit(pid, limit)
+        if limit == resource.RLIMIT_AS:
+            arena.starved.add(pid)
         resource.prlimit(pid, limit, (most(pid), hard))
         pause(rng, 0.1, 0.5)
         resource.prlimit(pid, limit, (soft, hard))

@@ -121,6 +121,20 @@ def _kill_postmaster(arena: Arena, rng: random.Random) -> int:
             time.sleep(0.1)
 
 
+def _freeze_postmaster(arena: Arena, rng: random.Random) -> int:
+    """Sessions go on, and nobody new is let in. Counted when somebody who came was kept waiting."""
+    assert arena.server is not None
+    os.kill(arena.server.pid, signal.SIGSTOP)
+    try:
+        pause(rng, 0.1, 1.0)
+        with contextlib.suppress(psycopg.Error):
+            psycopg.connect(arena.place.url, connect_timeout=2).close()
+            return 0
+    finally:
+        os.kill(arena.server.pid, signal.SIGCONT)
+    return 1
+
+
 def _lose_standby(arena: Arena, rng: random.Random) -> int:
     """Commits wait for one that is not there; then nobody is to be waited for."""
     _set(arena, "synchronous_standby_names", "'nobody'")
@@ -180,6 +194,7 @@ KINDS = [
     _restart(crash=True),
     _restart(crash=False),
     Kind(name="SIGKILL of the postmaster", strike=_kill_postmaster, backends=("postgres",), needs=("server",)),
+    Kind(name="SIGSTOP of the postmaster", strike=_freeze_postmaster, backends=("postgres",), needs=("server",)),
     Kind(name="a synchronous standby that is gone", strike=_lose_standby, backends=("postgres",), needs=("server",)),
     Kind(name="a table that an administrator locks", strike=_lock_tables, backends=("postgres",)),
     Kind(name="connections that run out", strike=_take_all_connections, backends=("postgres",), needs=("server",)),
