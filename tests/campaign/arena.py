@@ -34,10 +34,21 @@ from tests.invariants import check_invariants
 TABLES = ("a", "b", "c")
 SCHEMA = pa.schema([("id", pa.int64())])
 
+CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE}
+"""Exit codes of processes that no signal of ours has ended."""
+
 TEAMS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "sqlite": (("appender", "racer", "reader"), ("replacer", "pair", "historian"), ("manager", "stream", "pair")),
-    "postgres": (("appender", "racer", "reader"), ("replacer", "pair", "historian"), ("manager", "stream", "pair")),
-    "duckdb": (("appender", "racer", "replacer", "pair", "manager", "stream", "reader", "historian"),),
+    "sqlite": (
+        ("appender", "racer", "reader"),
+        ("replacer", "pair", "historian"),
+        ("manager", "stream", "pair", "cloner"),
+    ),
+    "postgres": (
+        ("appender", "racer", "reader"),
+        ("replacer", "pair", "historian"),
+        ("manager", "stream", "pair", "cloner"),
+    ),
+    "duckdb": (("appender", "racer", "replacer", "pair", "manager", "stream", "reader", "historian", "cloner"),),
 }
 """The threads of each process, by database."""
 
@@ -111,6 +122,10 @@ class Arena:
         self.locations: dict[str, Path] = {}
         """Of the tables."""
         self.mirror_fails = False
+        self.starved: set[int] = set()
+        """Processes that were given too little memory, of which C++ makes a crash."""
+        self.findings: list[str] = []
+        """Crashes, and processes that do not end."""
         self._actors: dict[int, Child] = {}
         self._teams: dict[int, tuple[str, ...]] = {}
         self._numbers = itertools.count()
@@ -196,8 +211,15 @@ class Arena:
                 self._replace(number)
 
     def _replace(self, number: int) -> int:
-        self._actors.pop(number).__exit__()
+        self._end(number)
         return self._spawn(self._teams[number])
+
+    def _end(self, number: int) -> None:
+        actor = self._actors.pop(number)
+        code = actor.exit_code
+        if code in CRASHES and actor.pid not in self.starved:
+            self.findings.append(f"actor-{number} has crashed: {signal.Signals(-code).name}")
+        actor.__exit__()
 
     def pulse(self) -> list[str]:
         """Who does not get on any more, though nothing is wrong any longer."""
@@ -233,9 +255,12 @@ class Arena:
         for number, actor in list(self._actors.items()):
             try:
                 actor.receive()
-            except (EOFError, OSError, AssertionError):
-                # One that hangs, which its pulse has said, would keep the catalog from who looks at it.
-                self._actors.pop(number).__exit__()
+            except (EOFError, OSError):
+                self._end(number)
+            except AssertionError:
+                # It would keep the catalog from whoever looks at it next.
+                self.findings.append(f"actor-{number} does not end")
+                self._end(number)
 
     # What is true in the end
 

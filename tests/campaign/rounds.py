@@ -85,6 +85,7 @@ def run_round(machine: Machine, settings: Settings, seconds: float, postgres: Se
             time.sleep(strike_rng.uniform(0.0, 0.15))
         outcome.findings += [f"does not get on after all is well again: {name}" for name in arena.pulse()]
         arena.stop()
+        outcome.findings += arena.findings
         arena.verify(outcome)
     outcome.seconds = time.monotonic() - began
     return outcome

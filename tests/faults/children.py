@@ -56,6 +56,11 @@ class Child:
     def is_alive(self) -> bool:
         return self._process.is_alive()
 
+    @property
+    def exit_code(self) -> int | None:
+        """Negative for a signal. None while the process runs."""
+        return self._process.exitcode
+
     def receive(self) -> Any:
         """The next message. Raises ``EOFError`` when the process has ended without one."""
         assert self._pipe.poll(DEADLINE), "the child says nothing"
