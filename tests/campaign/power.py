@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -55,7 +56,7 @@ def work(root: Path, url: str, seed: int, commits: int, durability: str) -> None
             lake.create_dataset(name, SCHEMA, properties={"delta.checkpointInterval": "7"})
             shim.note(json.dumps({"created": name}))
         for number in range(commits):
-            act = rng.choice((_append, _append, _replace, _pair, _manage))
+            act = rng.choice((_append, _append, _replace, _pair, _manage, _restore, _copy))
             for result in act(lake, rng, number):
                 shim.note(json.dumps({"table": result[0], "version": result[1], "commit_id": result[2]}))
             if rng.random() < 0.05:
@@ -95,6 +96,29 @@ def _manage(lake: Lake, rng: random.Random, number: int) -> Acknowledged:
     with manager.begin(dataset.id) as context:
         version = manager.commit(context, _files(dataset, rng, number))
     return [(dataset.name, version, context.commit_id)]
+
+
+def _restore(lake: Lake, rng: random.Random, number: int) -> Acknowledged:
+    """The version before, unless a vacuum has taken its files."""
+    dataset = lake.dataset(rng.choice(TABLES))
+    with suppress(LakelogError):
+        dataset.restore(max(dataset.version - 1, 0))
+        return [_last(dataset)]
+    return []
+
+
+def _copy(lake: Lake, rng: random.Random, number: int) -> Acknowledged:
+    """A table whose files Lakelog itself writes, now and then."""
+    if rng.random() < 0.5:
+        return _append(lake, rng, number)
+    copy = lake.clone(rng.choice(TABLES), f"copy{number}", shallow=False)
+    shim.note(json.dumps({"created": copy.name}))
+    return [_last(copy)]
+
+
+def _last(dataset: Dataset) -> tuple[str, int, str]:
+    commit = dataset.history(1)[0]
+    return dataset.name, commit.version, commit.commit_id
 
 
 def _files(dataset: Dataset, rng: random.Random, number: int) -> list[AddFile]:
@@ -320,9 +344,8 @@ def try_power(
     url = f"{backend}:///{root}/catalog/catalog.db"
     arguments = [root, journal, url, seed, commits, durability]
     command = [sys.executable, "-m", "tests.campaign.power", *map(str, arguments)]
-    done = subprocess.run(
-        command, env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     report = PowerReport()
     if done.returncode:
         report.findings.append(f"the work under record failed: {done.stderr[-1000:]}")

@@ -68,7 +68,11 @@ _SHOWN = {
     "schema": "int64",
     "files": "3 of 3 files",
     "check": "watched",
+    "mirror": "watched",
+    "vacuum": "0 orphans",
+    "expire": "version",
 }
+_OPTIONS = {"check": ["--quick"], "vacuum": ["--dry-run"], "expire": ["--keep-last", "1"]}
 """Commands, and what they show of a dataset called ``watched``."""
 
 
@@ -88,7 +92,7 @@ def on_a_terminal(world: World, rng: random.Random) -> None:
             writer.commit(dataset.id, number + 1, [file], **with_odd)  # type: ignore[arg-type]
     command = rng.choice(list(_SHOWN))
     arguments = [] if command == "datasets" else [name]
-    arguments += ["--quick"] if command == "check" else []
+    arguments += _OPTIONS.get(command, [])
     code, shown = _run_on_terminal([sys.executable, "-m", "lakelog", command, *arguments, "--catalog", url])
     # Its own colours, and the ends of lines as a terminal has them.
     plain = _without_colours(shown)

@@ -1,5 +1,6 @@
 """Delta logs, checkpoints and footers in which bytes, lines or values are not what they were."""
 
+import contextlib
 import json
 import random
 import shutil
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelog import SqlTxnLogWriter, connect
+from lakelog import Dataset, LakelogError, SqlTxnLogWriter, connect
 from tests.campaign.inputs.arguments import TEXTS, value
 from tests.campaign.inputs.world import World
 from tests.contract.samples import SCHEMA, add, stats
@@ -51,8 +52,8 @@ def damaged_checkpoint(world: World, rng: random.Random) -> None:
 
 
 def after_import(world: World, rng: random.Random) -> None:
-    """Whatever becomes of the files beside a table, its commits stand."""
-    dataset = world.table()
+    """Whatever becomes of the files beside a table, its commits stand: one that began here, or was imported."""
+    dataset = world.table() if rng.random() < 0.5 else _imported(world, rng)
     log = Path(dataset.location) / "_delta_log"
     files = sorted(log.glob("*.json"))
     chosen = rng.choice((rng.choice(files), log / f"{dataset.version + 1:020}.json", log / "_last_checkpoint"))
@@ -64,12 +65,31 @@ def after_import(world: World, rng: random.Random) -> None:
         _spoil(chosen, rng)
     before = dataset.version
     try:
-        version = SqlTxnLogWriter(world.lake).append(dataset.id, [add("more.parquet")]).version
+        more = add("more.parquet", partition_values=dict.fromkeys(dataset.snapshot().metadata.partition_columns))
+        version = SqlTxnLogWriter(world.lake).append(dataset.id, [more]).version
         assert version == dataset.version == before + 1
     finally:
         assert dataset.version in (before, before + 1)
         dataset.mirror_status()
         world.lake.check(dataset.name, deep=False)
+        for look_after in rng.sample((Dataset.mirror, _vacuum, _expire, Dataset.adopt), 2):
+            with contextlib.suppress(LakelogError):
+                look_after(dataset)
+
+
+def _imported(world: World, rng: random.Random) -> Dataset:
+    place = _copy_of(_written(world), world)
+    dataset = world.lake.import_delta(place, f"imported{world.number}", history=rng.random() < 0.5).dataset
+    assert dataset is not None
+    return dataset
+
+
+def _vacuum(dataset: Dataset) -> None:
+    dataset.vacuum(0, force=True)
+
+
+def _expire(dataset: Dataset) -> None:
+    dataset.expire_versions(keep_last=1)
 
 
 def damaged_footer(world: World, rng: random.Random) -> None:
