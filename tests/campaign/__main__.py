@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import logging
 import multiprocessing.forkserver
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,10 @@ from tests.fixtures.postgres import Server, new_database
 BACKENDS = ("sqlite", "duckdb", "postgres")
 _ROOM = 4 << 30
 """Bytes in memory from which on files lie there."""
+_HANGS = 900.0
+"""Seconds after which hostile inputs hang, which ends the campaign with the stacks of all threads."""
+_NEVER = 3600.0
+"""Seconds after which a process of a part hangs."""
 
 assert tests.faults.children
 
@@ -39,7 +45,7 @@ assert tests.faults.children
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     logging.disable()
-    report = Report(seed=options.seed, minutes=options.minutes, round=options.round)
+    report = Report(seed=options.seed, minutes=options.minutes, command=_described(arguments))
     began = time.monotonic()
     with _directory() as directory:
         machine = _machine(directory, Path(options.cache))
@@ -88,6 +94,8 @@ def main(arguments: Sequence[str]) -> int:
             for backend in options.backend if options.outage else ():
                 server = postgres if backend == "postgres" else None
                 step(f"outage of a mirror, {backend}", _outage, machine, backend, options.outage, server)
+            for number in range(options.verbs):
+                step(f"verbs of Spark, seed {options.seed + number}", _verbs, options.backend, options.seed + number)
             for backend in options.backend if options.soak else ():
                 server = postgres if backend == "postgres" else None
                 step(f"soak, {backend}", _soak, directory, backend, options.soak, server)
@@ -109,6 +117,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--outage", type=int, help="commits while a mirror fails, on each database; 3000 in five minutes or more"
     )
     parser.add_argument(
+        "--verbs", type=int, help="histories of Spark's verbs on each database; 1 in five minutes or more"
+    )
+    parser.add_argument(
         "--soak",
         type=int,
         default=0,
@@ -117,10 +128,23 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", help="a directory for faults.md and faults.json")
     parser.add_argument("--cache", default="build/campaign", help="for what is compiled and unpacked")
     found = parser.parse_args(arguments)
+    is_long = found.minutes >= 5 and found.round is None
     if found.outage is None:
-        found.outage = 3000 if found.minutes >= 5 and found.round is None else 0
+        found.outage = 3000 if is_long else 0
+    if found.verbs is None:
+        found.verbs = int(is_long)
     found.backend = found.backend or list(BACKENDS)
     return found
+
+
+def _described(arguments: Sequence[str]) -> str:
+    """What makes a campaign what it is, which does not depend on where it puts its files."""
+    kept = list(arguments)
+    for option in ("--output", "--cache"):
+        while option in kept:
+            at = kept.index(option)
+            del kept[at : at + 2]
+    return shlex.join(kept)
 
 
 def _round(report: Report, machine: Machine, backend: str, seed: int, seconds: float, postgres: Server | None) -> None:
@@ -207,7 +231,7 @@ def _soak(report: Report, directory: Path, backend: str, commits: int, postgres:
             url = stack.enter_context(new_database(postgres.url))
         count = max(commits // 10, 10) if backend == "duckdb" else commits
         command = [sys.executable, "-m", "tests.campaign.soak", place / "files", str(count), url]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_NEVER)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found = json.loads(done.stdout.splitlines()[-1])
@@ -219,12 +243,32 @@ def _soak(report: Report, directory: Path, backend: str, commits: int, postgres:
     print(f"{backend}: soak {found}", flush=True)
 
 
+def _verbs(report: Report, backends: Sequence[str], seed: int) -> None:
+    """Every verb of Spark's on random tables, against plain lists and plain Spark, with a random history each."""
+    tests = ["tests/spark/test_rows_model.py", "tests/spark/test_verbs_beside_spark.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", " or ".join(backends), *tests]
+    environment = {**os.environ, "LAKELOG_MODEL_SEED": str(seed), "LAKELOG_VERBS_SEED": str(seed)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_NEVER)
+    if done.returncode:
+        report.findings.append(f"verbs of Spark, seed {seed}: {done.stdout[-4000:]}")
+        for backend in backends:
+            report.totals(backend).otherwise += 1
+    report.verbs.append(seed)
+    print(
+        f"verbs of Spark, seed {seed}: {done.stdout.splitlines()[-1] if done.stdout else done.stderr[-500:]}",
+        flush=True,
+    )
+
+
 def _inputs(report: Report, directory: Path, backend: str, seed: int, count: int, postgres: Server | None) -> None:
     with contextlib.ExitStack() as stack:
         url = None
         if postgres is not None:
             revive_server(postgres)
             url = stack.enter_context(new_database(postgres.url))
+        # They run in this process: one that hangs says where, instead of the campaign saying nothing.
+        faulthandler.dump_traceback_later(_HANGS, exit=True)
+        stack.callback(faulthandler.cancel_dump_traceback_later)
         found = try_inputs(directory / f"inputs-{backend}-{seed}", seed, count, INPUTS, backend, url)
     report.totals(backend).inputs += sum(found.tried.values())
     report.totals(backend).otherwise += len(found.findings)

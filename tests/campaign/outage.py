@@ -48,7 +48,7 @@ def try_outage(directory: Path, library: Path, url: str, commits: int, *, mend: 
         "mend" if mend else "wait",
     ]
     environment = {**os.environ, "LD_PRELOAD": str(library)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
     if done.returncode:
         return OutageReport(findings=[f"the work during an outage failed: {done.stderr[-2000:]}"])
     return OutageReport(**json.loads(done.stdout.splitlines()[-1]))

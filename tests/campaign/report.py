@@ -39,8 +39,8 @@ class Report:
 
     seed: int
     minutes: float
-    round: int | None = None
-    """The seed of the only round, where there is one only."""
+    command: str
+    """What ``./dev faults`` was given, all of it."""
     by_backend: dict[str, Totals] = field(default_factory=dict)
     inputs: Counter[str] = field(default_factory=Counter)
     """Hostile inputs by kind."""
@@ -49,6 +49,8 @@ class Report:
     findings: list[str] = field(default_factory=list)
     late: int = 0
     lacks: list[str] = field(default_factory=list)
+    verbs: list[int] = field(default_factory=list)
+    """Seeds of histories of Spark's verbs."""
     soak: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By database."""
     seconds: float = 0.0
@@ -71,6 +73,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "command": self.command,
             "seed": self.seed,
             "minutes": self.minutes,
             "seconds": round(self.seconds),
@@ -97,12 +100,9 @@ class Report:
             "unclear": self.unclear,
             "late": self.late,
             "soak": self.soak,
+            "verbs": self.verbs,
             "lacks": self.lacks,
         }
-
-    @property
-    def _arguments(self) -> str:
-        return f"--minutes {self.minutes:g} --seed {self.seed}" if self.round is None else f"--round {self.round}"
 
     def text(self) -> str:
         faults = self.faults
@@ -112,7 +112,7 @@ class Report:
             "# A fault campaign",
             "",
             (
-                f"`./dev faults {self._arguments}`, {self.seconds / 60:.0f} minutes: "
+                f"`./dev faults {self.command}`, {self.seconds / 60:.0f} minutes: "
                 f"{sum(faults.values()):,} faults of {kinds} kinds, {commits:,} acknowledged commits, "
                 f"{sum(self.inputs.values()):,} hostile inputs."
             ),
@@ -166,6 +166,9 @@ class Report:
                 f"the timeout and 2 s, and {PATIENCE:g} s more, which a busy machine may need: {self.late}."
             ),
         ]
+        if self.verbs:
+            seeds = ", ".join(map(str, self.verbs))
+            lines += ["", f"Histories of Spark's verbs beside plain rows, on each database: seeds {seeds}."]
         if self.soak:
             names = list(dict.fromkeys(name for found in self.soak.values() for name in found))
             rows = [(name, *(found.get(name, "") for found in self.soak.values())) for name in names]
