@@ -12,9 +12,9 @@ import apsw
 import psycopg
 import pytest
 
+from bench.postgres import start_server
 from lakelog import ConfigurationError
 from lakelog.actions import Txn
-from lakelog.bench.postgres import start_server
 from lakelog.catalog.postgres_sql import rewrite
 from lakelog.catalog.queries import Queries
 from tests.contract.samples import add, commit, paths, stats, table

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lakelog.bench import command, results
-from lakelog.bench.charts import Panel, picture
-from lakelog.bench.lab import QUICK, Lab
-from lakelog.bench.measure import Figure, Sample
-from lakelog.bench.peers import SUBJECTS, commits, planning, systems, writers
-from lakelog.bench.readings import LAKELOG, LIMIT, Goal, Reading, best_peer, limit_for, of_same_work, reached
-from lakelog.cli import app
+from bench import command, results
+from bench.__main__ import app
+from bench.charts import Panel, picture
+from bench.lab import QUICK, Lab
+from bench.measure import Figure, Sample
+from bench.peers import SUBJECTS, commits, planning, systems, writers
+from bench.readings import LAKELOG, LIMIT, Goal, Reading, best_peer, limit_for, of_same_work, reached
 
 TINY = replace(QUICK, rounds=1, commits=3, seconds=0.2, versions=100, patience=2)
 
@@ -119,7 +119,7 @@ def test_results_of_single_subjects_make_one_page_and_picture(tmp_path: Path) ->
 
 
 def test_an_unknown_subject_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "comits", "--output", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["comits", "--output", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "no such subject: comits" in done.output
     assert all(name in done.output for name in SUBJECTS)
