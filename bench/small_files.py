@@ -101,7 +101,7 @@ def _day(number: int) -> str:
 def _commit(lake: Lake, dataset: Dataset, write: str) -> None:
     # Here, since the processes of other subjects do without Spark.
     from lakelog.parquet.footers import harvest
-    from lakelog.spark.directories import written_files
+    from lakelog.spark.write.directories import written_files
 
     metadata = dataset.snapshot().state.metadata
     files = written_files(dataset.location, write, metadata.partitions)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lakelog.spark.source.pin import Pin
+    from lakelog.spark.datasource.pin import Pin
 
 
 class DefaultSource(DataSource):
@@ -30,28 +30,28 @@ class DefaultSource(DataSource):
         return "lakelog"
 
     def schema(self) -> "StructType":
-        from lakelog.spark.source.options import read_options
-        from lakelog.spark.source.pin import pin
+        from lakelog.spark.datasource.options import read_options
+        from lakelog.spark.datasource.pin import pin
 
         self._pin = pin(read_options(self.options))
         return self._pin.spark_schema
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from lakelog.spark.source.reader import BatchReader
+        from lakelog.spark.datasource.reader import BatchReader
 
         return BatchReader(self.options, self._pin, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
-        from lakelog.spark.source.writer import BatchWriter
+        from lakelog.spark.datasource.writer import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from lakelog.spark.source.stream_reader import StreamReader
+        from lakelog.spark.datasource.stream_reader import StreamReader
 
         return StreamReader(self.options, self._pin, schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-        from lakelog.spark.source.stream_writer import StreamWriter
+        from lakelog.spark.datasource.stream_writer import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)

@@ -209,7 +209,7 @@ class _Limit:
         self._directory = directory
 
     def write(self, frame: "DataFrame", partition_by: list[str]) -> None:
-        from lakelog.spark.options import WriteOptions
+        from lakelog.spark.write.options import WriteOptions
 
         options = WriteOptions(mode="append", compression="zstd").for_spark
         frame.write.options(**options).partitionBy(*partition_by).parquet(str(self._directory))

@@ -158,7 +158,7 @@ def _lakelog(lake: Lake) -> tuple[Start, "Callable[[], DataFrame]"]:
 
 
 def _limit(spark: "SparkSession", directory: Path) -> tuple[Start, "Callable[[], DataFrame]"]:
-    from lakelog.spark.options import WriteOptions
+    from lakelog.spark.write.options import WriteOptions
 
     options = WriteOptions(mode="append", compression="zstd").for_spark
 

@@ -166,6 +166,6 @@ def _scan(frame: "DataFrame") -> None:
 
 def _options() -> dict[str, str]:
     """What ``write_dataset`` asks of Spark by default."""
-    from lakelog.spark.options import WriteOptions
+    from lakelog.spark.write.options import WriteOptions
 
     return WriteOptions(mode="append").for_spark

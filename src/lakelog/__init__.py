@@ -37,8 +37,8 @@ from lakelog.schema.changes import SchemaChange
 
 if TYPE_CHECKING:
     from lakelog.spark import OptimizeResult, WriteResult, write_dataset
-    from lakelog.spark.change_feed import read_changes
-    from lakelog.spark.read import read_dataset
+    from lakelog.spark.read.change_feed import read_changes
+    from lakelog.spark.read.read import read_dataset
 
 __all__ = [
     "AddFiles",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakelog.mirror.status import MirrorStatus
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
-    from lakelog.spark.optimize import OptimizeResult
+    from lakelog.spark.optimize.compaction import OptimizeResult
     from lakelog.upkeep.expiry import ExpiryReport
     from lakelog.upkeep.vacuum import VacuumReport
 
@@ -133,7 +133,7 @@ class Dataset(Definition):
         snapshot = self._snapshot_for(spark, version, timestamp)
         if where is None or (spark is None and isinstance(where, str)):
             return Scan.of(self.name, snapshot, where)
-        from lakelog.spark.read import spark_scan
+        from lakelog.spark.read.read import spark_scan
 
         return spark_scan(spark, self, snapshot, where)
 
@@ -157,7 +157,7 @@ class Dataset(Definition):
                 rows, undecided = Scan.of(self.name, snapshot, where).counted()
                 if not undecided.num_rows:
                     return rows
-        from lakelog.spark.read import count_rows
+        from lakelog.spark.read.read import count_rows
 
         return count_rows(session, self, snapshot, where)
 
@@ -233,7 +233,7 @@ class Dataset(Definition):
 
     def version_of(self, frame: Any) -> int | None:
         """The version of this dataset that a Spark DataFrame reads; None if it does not read it."""
-        from lakelog.spark.read import version_of
+        from lakelog.spark.read.read import version_of
 
         return version_of(frame, self)
 
@@ -258,7 +258,7 @@ class Dataset(Definition):
         )
         described = TableMetadata(0, metadata, 0)
         if described.rules:
-            from lakelog.spark.new_rules import check_new_rules
+            from lakelog.spark.rules.validate import check_new_rules
 
             check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(metadata.configuration)}
@@ -330,7 +330,7 @@ class Dataset(Definition):
         ``SchemaMismatchError`` if rows break it, and ``ConcurrencyError`` if rows came while they were checked; with
         ``retries``, commits that brought none are no reason.
         """
-        from lakelog.spark.new_rules import add_constraint
+        from lakelog.spark.rules.validate import add_constraint
 
         return add_constraint(self, name, expression, retries, spark)
 
@@ -352,7 +352,7 @@ class Dataset(Definition):
         are left alone. Appends and whatever else leaves these files alone may be committed in the meantime;
         ``ConcurrencyError`` says that somebody removed one.
         """
-        from lakelog.spark.optimize import Asked, optimize
+        from lakelog.spark.optimize.compaction import Asked, optimize
 
         asked = Asked(where=where, zorder_by=zorder_by, retries=retries)
         return optimize(self._lake, self, asked, target_file_size, min_file_size, spark)

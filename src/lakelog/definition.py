@@ -136,7 +136,7 @@ class Definition:
 
         An expression in Spark's SQL that reads no column. Rows that exist, and explicit nulls, stay as they are.
         """
-        from lakelog.spark.new_rules import check_default
+        from lakelog.spark.rules.validate import check_default
 
         def change(table: Layout) -> Layout:
             after = set_default(table, column, expression)

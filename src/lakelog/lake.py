@@ -162,7 +162,7 @@ class Lake:
         actions = definition(name, schema, partition_by, properties, mirror, description)
         described = TableMetadata(0, actions[1], 0)
         if described.rules:
-            from lakelog.spark.new_rules import check_new_rules
+            from lakelog.spark.rules.validate import check_new_rules
 
             check_new_rules(spark, described)
         parameters = {"partitionBy": list(partition_by), "properties": dict(actions[1].configuration)}
@@ -376,7 +376,7 @@ class Lake:
         Its own conditions decide which files are read, also those of subqueries, joins and CTEs. Names that are not
         those of datasets are the session's own tables and views.
         """
-        from lakelog.spark.sql import sql
+        from lakelog.spark.sql.query import sql
 
         return sql(self, query, spark)
 

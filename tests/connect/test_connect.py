@@ -21,7 +21,7 @@ from dataclasses import replace
 import pyarrow as pa
 import lakelog, lakelog.spark
 from lakelog.schema import to_delta_json
-from lakelog.spark.read import may_read
+from lakelog.spark.read.read import may_read
 from pyspark.sql import SparkSession
 
 url, root, checkpoint, twins = sys.argv[1:]

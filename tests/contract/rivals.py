@@ -20,8 +20,8 @@ from lakelog.log.pruning.reader import parse
 from lakelog.log.retry import commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.parquet.footers import WrittenFile, harvest
-from lakelog.spark.own_directory import OwnDirectory
-from lakelog.spark.prepared import PreparedChange, prepared_from
+from lakelog.spark.write.prepared_change import PreparedChange, prepared_from
+from lakelog.spark.write.staging_directory import OwnDirectory
 from tests.contract.interleaving import step
 from tests.contract.samples import stats
 from tests.contract.upkeep_tables import new_file, numbers

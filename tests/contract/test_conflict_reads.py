@@ -18,9 +18,9 @@ from lakelog.log.conflicts import Reads, find_conflict
 from lakelog.log.evolution import plan_overwrite
 from lakelog.log.partition_values import files_in
 from lakelog.parquet.footers import Harvest
-from lakelog.spark import optimize
-from lakelog.spark.commits import Change
-from lakelog.spark.options import WriteOptions
+from lakelog.spark.optimize import compaction as optimize
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.table_change import Change
 from tests.contract.lost_races import FIRST, SECOND, Setting, file, removes
 from tests.contract.registering import on_sqlite
 from tests.contract.samples import add, commit, paths, stats, table

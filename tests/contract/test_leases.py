@@ -21,7 +21,7 @@ from lakelog import (
 )
 from lakelog.actions import RemoveFile, Txn
 from lakelog.log.draft import Description, Draft
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum
 from lakelog.upkeep.writes import LEASE, end_expired_writes, register_write, take_back
 from tests.contract.samples import commit

@@ -11,7 +11,7 @@ from lakelog import Lake
 from lakelog.catalog import sqlite
 from lakelog.catalog.base import SmallCommit, Stands
 from lakelog.log import restore, retry
-from lakelog.spark.own_directory import OwnDirectory
+from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum, writes
 from tests.contract.interleaving import Step, step
 from tests.contract.upkeep_tables import WEEKS, move_clock

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakelog import Lake, ValidationError, VersionNotFoundError, read_changes, read_dataset, write_dataset
-from lakelog.spark import change_feed
+from lakelog.spark.read import change_feed
 from tests.fixtures.change_feed import KEPT, ChangedTable, changes, delta_changes, removed
 from tests.fixtures.door import NAME
 from tests.fixtures.vectors import delete, inline, stored

@@ -21,10 +21,10 @@ from lakelog import (
     write_dataset,
 )
 from lakelog.spark import LakeTable
-from lakelog.spark import stage as stage_module
 from lakelog.spark.frames import setting
-from lakelog.spark.stage import Stage
 from lakelog.spark.table_builder import LakeTableBuilder
+from lakelog.spark.write import parquet_writer as stage_module
+from lakelog.spark.write.parquet_writer import Stage
 from lakelog.upkeep.writes import registered_writes
 from tests.spark.changing import BY_VECTORS, NAME, make, numbered, rows_of
 
@@ -49,7 +49,7 @@ class TestOnce:
     def test_a_source_whose_cache_is_lost_is_not_numbered_anew(
         self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from lakelog.spark.dml.joined import Join
+        from lakelog.spark.dml.merge_join import Join
 
         dataset = written(local, spark.range(50).selectExpr("id", "'old' AS s"))
         source = spark.range(100).selectExpr("id", "'new' AS s").orderBy(F.rand()).alias("n")

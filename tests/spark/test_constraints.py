@@ -28,8 +28,8 @@ from lakelog.actions import AddFile, Metadata
 from lakelog.schema import to_delta_json
 from lakelog.schema.rules import with_text
 from lakelog.spark import write_stream
-from lakelog.spark.constraints import broken_rules
-from lakelog.spark.stage import Stage
+from lakelog.spark.rules.enforce import broken_rules
+from lakelog.spark.write.parquet_writer import Stage
 from tests.fixtures.door import Door
 from tests.invariants import check_invariants
 
@@ -242,7 +242,7 @@ class TestAddConstraint:
     def test_rows_that_came_while_they_were_checked_are_a_conflict(
         self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from lakelog.spark import new_rules
+        from lakelog.spark.rules import validate as new_rules
 
         dataset = table(local, spark)
         checked = new_rules._check_rows

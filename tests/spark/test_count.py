@@ -5,7 +5,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakelog import Dataset, Lake, ValidationError, write_dataset
-from lakelog.spark import predicates, read
+from lakelog.spark.predicates import analysis as predicates
+from lakelog.spark.read import read
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelog import Dataset, Lake, LakelogError, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
-from lakelog.spark import attach, deleted_rows, read_stream, version_of, write_stream
+from lakelog.spark import attach, read_stream, version_of, write_stream
 from lakelog.spark.frames import setting
+from lakelog.spark.read import deleted_rows
 from tests.contract.samples import commit, stats
 from tests.fixtures.door import NAME, Door
 from tests.fixtures.lakes import rows as catalog_rows
@@ -306,7 +307,7 @@ class TestCounts:
     def test_bounds_decide_for_the_rows_that_are_left(
         self, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, where: str | None, left: int
     ) -> None:
-        monkeypatch.setattr("lakelog.spark.read.read_these", None)
+        monkeypatch.setattr("lakelog.spark.read.read.read_these", None)
         assert dataset.count(where) == left
 
     @pytest.mark.parametrize(("where", "left"), [("id < 35", 24), ("id = 77", 0), ("id % 10 = 9", 8), ("id > 30", 67)])

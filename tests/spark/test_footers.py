@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lakelog import AddFiles, Lake, LakelogError, SqlTxnLogWriter
 from lakelog.parquet.footers import WrittenFile, harvest
 from lakelog.schema import Leaf, leaf_columns
-from lakelog.spark.harvest import harvest_in_spark
+from lakelog.spark.write.footers import harvest_in_spark
 from tests.fixtures.footers import SparkWrite, arrow_file, bounds, harvested, stats, written
 from tests.fixtures.thrift import edit_statistics
 

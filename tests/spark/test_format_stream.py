@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakelog import Lake, SqlTxnLogWriter, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
-from lakelog.spark.source.budget import Budget
+from lakelog.spark.datasource.budget import Budget
 from tests.fixtures.door import BACKENDS, NAME, Door
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
@@ -218,7 +218,7 @@ KILLED = """
 import os, signal, sys
 import lakelog, lakelog.spark
 from lakelog.log.commit import Committer
-from lakelog.spark.source import stream_writer
+from lakelog.spark.datasource import stream_writer
 from pyspark_lakelog import DefaultSource
 
 url, root, checkpoint, step = sys.argv[1:]

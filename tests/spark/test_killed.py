@@ -17,7 +17,7 @@ APPLICATION = """
 import os, signal, sys
 import lakelog, lakelog.spark
 from lakelog.log.commit import Committer
-from lakelog.spark.stage import Stage
+from lakelog.spark.write.parquet_writer import Stage
 url, root, schema, change, point = sys.argv[1:]
 
 def killed(*arguments, **options):

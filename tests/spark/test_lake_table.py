@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from lakelog import ConfigurationError, DatasetExistsError, DatasetNotFoundError, Lake, ValidationError, write_dataset
 from lakelog.spark import LakeTable, attach
-from lakelog.spark.views import CATALOG, ROOT
+from lakelog.spark.sql.views import CATALOG, ROOT
 from tests.invariants import check_invariants
 
 

@@ -10,9 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakelog.spark import manifest
-from lakelog.spark.manifest import FEW, SCANS, Files, clean, metadata_path, place_of, read_files, uri_of, write_manifest
-from lakelog.spark.predicates import is_connect
+from lakelog.spark.predicates.analysis import is_connect
+from lakelog.spark.read import manifest
+from lakelog.spark.read.manifest import (
+    FEW,
+    SCANS,
+    Files,
+    clean,
+    metadata_path,
+    place_of,
+    read_files,
+    uri_of,
+    write_manifest,
+)
 
 ODD_NAMES = ["plain", "a b", "100%", "é 日本", "a=b", "a+b&c@d,e;f$", "(x)!~'*", "[y]{z}?", "a%20b", "#"]
 

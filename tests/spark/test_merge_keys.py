@@ -12,10 +12,10 @@ from lakelog import Dataset, Lake, read_dataset, write_dataset
 from lakelog.log.pruning.predicate import Everything
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge, prepare_merge
-from lakelog.spark.dml.scope import merge_scope
+from lakelog.spark.dml.merge_pruning import merge_scope
 from lakelog.spark.dml.verbs import options
 from lakelog.spark.frames import exact_days, setting
-from lakelog.spark.steady import is_steady
+from lakelog.spark.predicates.determinism import is_steady
 
 ZONE = "spark.sql.session.timeZone"
 RAW = "spark.sql.parser.escapedStringLiterals"

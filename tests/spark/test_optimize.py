@@ -16,13 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import lakelog
-import lakelog.spark.auto_compact
-import lakelog.spark.optimize
+import lakelog.spark.optimize.auto_compact
+import lakelog.spark.optimize.compaction
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, read_dataset, write_dataset
 from lakelog.actions import AddFile, RemoveFile
 from lakelog.parquet.footers import WrittenFile, harvest
 from lakelog.spark import LakeTable
-from lakelog.spark.optimize import OptimizeResult
+from lakelog.spark.optimize.compaction import OptimizeResult
 from tests.contract.samples import commit, paths
 from tests.fixtures.vectors import delete
 from tests.interop.readers import rows_by_delta_rs, rows_by_duckdb
@@ -248,7 +248,7 @@ def test_a_table_whose_files_say_more_than_rows_is_left_alone(local: Lake) -> No
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
     """Something that happens once, when the new files are written and not committed yet."""
-    commits = lakelog.spark.optimize._commit
+    commits = lakelog.spark.optimize.compaction._commit
     pending = [happens]
 
     def commit_later(*arguments: Any) -> OptimizeResult:
@@ -256,7 +256,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> No
             pending.pop()()
         return commits(*arguments)
 
-    monkeypatch.setattr(lakelog.spark.optimize, "_commit", commit_later)
+    monkeypatch.setattr(lakelog.spark.optimize.compaction, "_commit", commit_later)
 
 
 def test_an_append_meanwhile_is_no_conflict(local: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,10 +310,10 @@ def test_a_compaction_that_is_not_tried_again_loses_to_an_append(local: Lake, mo
 
 KILLED = """
 import os, signal, sys
-import lakelog, lakelog.spark, lakelog.spark.optimize
+import lakelog, lakelog.spark, lakelog.spark.optimize.compaction
 spark = lakelog.spark.session("killed", master="local[1]", config={"spark.ui.enabled": "false"})
 lake = lakelog.connect(sys.argv[1], root=sys.argv[2])
-lakelog.spark.optimize._commit = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+lakelog.spark.optimize.compaction._commit = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
 lake.dataset("events").optimize()
 """
 
@@ -337,7 +337,7 @@ def test_a_process_killed_in_the_middle_leaves_the_table_as_it_was(local: Lake, 
 def test_a_write_that_leaves_many_small_files_compacts_them(
     local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 3)
+    monkeypatch.setattr(lakelog.spark.optimize.auto_compact, "_SMALL_FILES", 3)
     rows_of = [[(0, 1), (1, 1), (2, 1)], [(10, 2)]]
     for batch in rows_of:
         query = " UNION ALL ".join(f"SELECT {n} AS id, {p} AS p" for n, p in batch)
@@ -367,7 +367,7 @@ def test_any_change_that_leaves_many_small_files_compacts_them(
 ) -> None:
     dataset = table(local, files=4)
     dataset.set_properties({"delta.autoOptimize.autoCompact": "true"})
-    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 3)
+    monkeypatch.setattr(lakelog.spark.optimize.auto_compact, "_SMALL_FILES", 3)
     before = dataset.count()
     source = spark.sql("SELECT 1L AS id, 1D AS a, 1 AS b, 'n' AS s").alias("n")
     match change:
@@ -392,8 +392,8 @@ def test_a_compaction_that_fails_never_fails_the_write(
     def broken(*arguments: Any) -> None:
         raise RuntimeError("no room left")
 
-    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 1)
-    monkeypatch.setattr(lakelog.spark.auto_compact, "rewritten", broken)
+    monkeypatch.setattr(lakelog.spark.optimize.auto_compact, "_SMALL_FILES", 1)
+    monkeypatch.setattr(lakelog.spark.optimize.auto_compact, "rewritten", broken)
     on = {"delta.autoOptimize.autoCompact": "auto"}
     result = write_dataset(local, "events", spark.range(2), max_records_per_file=1, properties=on)
     assert (result.version, local.dataset("events").version) == (0, 0)
@@ -407,13 +407,13 @@ def test_a_compaction_that_cannot_be_logged_never_fails_the_write(
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError(f"no room for {record.getMessage()}")
 
-    monkeypatch.setattr(lakelog.spark.auto_compact, "_SMALL_FILES", 1)
+    monkeypatch.setattr(lakelog.spark.optimize.auto_compact, "_SMALL_FILES", 1)
     on = {"delta.autoOptimize.autoCompact": "auto"}
     logger, handler = logging.getLogger("lakelog"), Breaking(logging.WARNING)
     logger.addHandler(handler)
     try:
         with monkeypatch.context() as patched:
-            patched.setattr(lakelog.spark.auto_compact, "rewritten", None)
+            patched.setattr(lakelog.spark.optimize.auto_compact, "rewritten", None)
             result = write_dataset(local, "events", spark.range(2), max_records_per_file=1, properties=on)
     finally:
         logger.removeHandler(handler)

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from lakelog import Dataset, Lake, ValidationError
 from lakelog.log.pruning.predicate import And, Differs, Everything, IsNull, Nothing, NotNull, Or, Predicate, Range
-from lakelog.spark.predicates import predicate_of
-from lakelog.spark.read import spark_scan
+from lakelog.spark.predicates.analysis import predicate_of
+from lakelog.spark.read.read import spark_scan
 from tests.contract import predicates
 from tests.contract.predicates import ALL, File, replace_files
 from tests.contract.samples import table

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from lakelog import Dataset, Lake, ValidationError, VersionNotFoundError, write_dataset
 from lakelog.actions import AddFile, RemoveFile
-from lakelog.spark import read
-from lakelog.spark.read import read_dataset, version_of
+from lakelog.spark.read import read
+from lakelog.spark.read.read import read_dataset, version_of
 from tests import parquet
 from tests.contract import predicates
 from tests.contract.predicates import File

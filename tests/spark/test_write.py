@@ -30,7 +30,7 @@ from lakelog import (
 from lakelog.actions import AddFile
 from lakelog.log.commit import Committer
 from lakelog.spark.frames import frame_of
-from lakelog.spark.stage import Stage
+from lakelog.spark.write.parquet_writer import Stage
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
 from tests.schemas import SIMPLE, tables

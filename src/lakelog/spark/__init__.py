@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
-    from lakelog.spark.change_feed import read_changes
-    from lakelog.spark.commits import WriteResult
+    from lakelog.spark.datasource.registration import register
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.lake_table import LakeTable
-    from lakelog.spark.optimize import OptimizeResult
-    from lakelog.spark.read import read_dataset, version_of
-    from lakelog.spark.source.registration import register
-    from lakelog.spark.streaming import read_stream, write_stream
+    from lakelog.spark.optimize.compaction import OptimizeResult
+    from lakelog.spark.read.change_feed import read_changes
+    from lakelog.spark.read.read import read_dataset, version_of
+    from lakelog.spark.sql.views import Attached, attach
+    from lakelog.spark.streaming.streams import read_stream, write_stream
     from lakelog.spark.transaction import LakeTransaction
-    from lakelog.spark.views import Attached, attach
-    from lakelog.spark.write import write_dataset
+    from lakelog.spark.write.table_change import WriteResult
+    from lakelog.spark.write.write import write_dataset
 
 __all__ = [
     "Attached",
@@ -40,21 +40,21 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Attached": "lakelog.spark.views",
+    "Attached": "lakelog.spark.sql.views",
     "ChangeResult": "lakelog.spark.dml.rewrite",
     "LakeTable": "lakelog.spark.lake_table",
     "LakeTransaction": "lakelog.spark.transaction",
     "MergeBuilder": "lakelog.spark.dml.builder",
-    "OptimizeResult": "lakelog.spark.optimize",
-    "WriteResult": "lakelog.spark.commits",
-    "attach": "lakelog.spark.views",
-    "read_changes": "lakelog.spark.change_feed",
-    "read_dataset": "lakelog.spark.read",
-    "read_stream": "lakelog.spark.streaming",
-    "register": "lakelog.spark.source.registration",
-    "version_of": "lakelog.spark.read",
-    "write_dataset": "lakelog.spark.write",
-    "write_stream": "lakelog.spark.streaming",
+    "OptimizeResult": "lakelog.spark.optimize.compaction",
+    "WriteResult": "lakelog.spark.write.table_change",
+    "attach": "lakelog.spark.sql.views",
+    "read_changes": "lakelog.spark.read.change_feed",
+    "read_dataset": "lakelog.spark.read.read",
+    "read_stream": "lakelog.spark.streaming.streams",
+    "register": "lakelog.spark.datasource.registration",
+    "version_of": "lakelog.spark.read.read",
+    "write_dataset": "lakelog.spark.write.write",
+    "write_stream": "lakelog.spark.streaming.streams",
 }
 
 

@@ -9,7 +9,6 @@ from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.snapshot import milliseconds_of
-from lakelog.spark.auto_compact import commit
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
@@ -17,12 +16,13 @@ from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.errors import spark_doors
 from lakelog.spark.frames import aliased, frame_of
 from lakelog.spark.identifiers import called, known_name, name_for, path_in
+from lakelog.spark.optimize.auto_compact import commit
 from lakelog.spark.optimize_builder import OptimizeBuilder
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.read import read_snapshot
+from lakelog.spark.read.read import read_snapshot
+from lakelog.spark.sql.views import lake_of
 from lakelog.spark.table_builder import LakeTableBuilder, Mode
 from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame, restore_frame
-from lakelog.spark.views import lake_of
+from lakelog.spark.write.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from lakelog.dataset import Dataset
 from lakelog.lake import Lake
 from lakelog.spark.errors import spark_doors
-from lakelog.spark.optimize import Asked, OptimizeResult, optimize
+from lakelog.spark.optimize.compaction import Asked, OptimizeResult, optimize
 from lakelog.spark.optimize_frame import optimize_frame
 from lakelog.spark.table_builder import names_of
 

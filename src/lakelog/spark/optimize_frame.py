@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from lakelog.dataset import Dataset
-from lakelog.spark.optimize import OptimizeResult
+from lakelog.spark.optimize.compaction import OptimizeResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,6 @@ from lakelog.log.retry import Held, commit_with_retries
 from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.schema.merge import MergeOptions
-from lakelog.spark.auto_compact import compact_after
-from lakelog.spark.commits import is_done
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -30,13 +28,15 @@ from lakelog.spark.dml.merge import Merge, prepare_merge
 from lakelog.spark.dml.update import prepare_update
 from lakelog.spark.errors import spark_door, spark_doors
 from lakelog.spark.frames import frame_of, session_for
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.own_directory import OwnDirectory
-from lakelog.spark.predicates import predicate_of
-from lakelog.spark.prepared import PreparedChange, prepared_from
-from lakelog.spark.read import read_snapshot
-from lakelog.spark.steady import parsed_once
-from lakelog.spark.write import prepare_write
+from lakelog.spark.optimize.auto_compact import compact_after
+from lakelog.spark.predicates.analysis import predicate_of
+from lakelog.spark.predicates.determinism import parsed_once
+from lakelog.spark.read.read import read_snapshot
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.prepared_change import PreparedChange, prepared_from
+from lakelog.spark.write.staging_directory import OwnDirectory
+from lakelog.spark.write.table_change import is_done
+from lakelog.spark.write.write import prepare_write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.spark.dml.assign import Expression
-from lakelog.spark.dml.shown import text_of
+from lakelog.spark.dml.history_text import text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

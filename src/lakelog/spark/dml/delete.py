@@ -11,16 +11,16 @@ from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.feed_columns import CHANGE_TYPE
 from lakelog.log.snapshot import Snapshot
-from lakelog.spark.dml.marked import Marked, can_be_marked, vector_metrics, wants_vectors
-from lakelog.spark.dml.matched import matched_files
+from lakelog.spark.dml.affected_files import matched_files
+from lakelog.spark.dml.deletion_vectors import Marked, can_be_marked, vector_metrics, wants_vectors
+from lakelog.spark.dml.history_text import shown_condition
 from lakelog.spark.dml.rewrite import CHANGED, ChangeResult, Rewrite, Written, refuse_append_only, total
-from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.frames import aliased, exact_days, session_for
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.read import read_these
-from lakelog.spark.stage import matches
-from lakelog.spark.steady import parsed_once
+from lakelog.spark.predicates.determinism import parsed_once
+from lakelog.spark.read.read import read_these
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.parquet_writer import matches
+from lakelog.spark.write.prepared_change import PreparedChange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

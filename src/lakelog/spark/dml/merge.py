@@ -28,10 +28,18 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.merge import MergeOptions
 from lakelog.schema.spark import from_spark
-from lakelog.spark.commits import Change
 from lakelog.spark.dml.assign import Expression, assigned, expression, unqualified
 from lakelog.spark.dml.clauses import Act, Clause, When, check_clauses, shown_clauses
-from lakelog.spark.dml.joined import (
+from lakelog.spark.dml.deletion_vectors import (
+    Marked,
+    can_be_marked,
+    indexes_by_file,
+    parted,
+    vector_metrics,
+    wants_vectors,
+)
+from lakelog.spark.dml.history_text import shown_condition
+from lakelog.spark.dml.merge_join import (
     ACTION,
     COPIED,
     Join,
@@ -42,7 +50,7 @@ from lakelog.spark.dml.joined import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.marked import Marked, can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
+from lakelog.spark.dml.merge_pruning import merge_scope
 from lakelog.spark.dml.rewrite import (
     CHANGED,
     ChangeResult,
@@ -53,16 +61,15 @@ from lakelog.spark.dml.rewrite import (
     total,
     unchanged,
 )
-from lakelog.spark.dml.scope import merge_scope
-from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import exact_days, session_for
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.predicates import empty_frame
-from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.read import ROW_FILE, ROW_INDEX
-from lakelog.spark.steady import is_steady, parsed_once, refuse_changing
+from lakelog.spark.predicates.analysis import empty_frame
+from lakelog.spark.predicates.determinism import is_steady, parsed_once, refuse_changing
+from lakelog.spark.read.read import ROW_FILE, ROW_INDEX
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.prepared_change import PreparedChange
+from lakelog.spark.write.table_change import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -24,14 +24,14 @@ from lakelog.log.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.projection import project
-from lakelog.spark.commits import Change, check_features
-from lakelog.spark.constraints import filled
-from lakelog.spark.dml.marked import Marked
+from lakelog.spark.dml.deletion_vectors import Marked
 from lakelog.spark.expressions import quoted
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.own_directory import OwnDirectory, leases_of
-from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.stage import Stage, Target
+from lakelog.spark.rules.enforce import filled
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.parquet_writer import Stage, Target
+from lakelog.spark.write.prepared_change import PreparedChange
+from lakelog.spark.write.staging_directory import OwnDirectory, leases_of
+from lakelog.spark.write.table_change import Change, check_features
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,9 +11,10 @@ from lakelog.log.change_feed import is_kept
 from lakelog.log.conflicts import Reads
 from lakelog.log.feed_columns import CHANGE_TYPE
 from lakelog.log.snapshot import Snapshot
+from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.assign import Expression, assigned, unqualified
-from lakelog.spark.dml.marked import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
-from lakelog.spark.dml.matched import matched_files
+from lakelog.spark.dml.deletion_vectors import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
+from lakelog.spark.dml.history_text import shown_condition
 from lakelog.spark.dml.rewrite import (
     CHANGED,
     ChangeResult,
@@ -24,15 +25,14 @@ from lakelog.spark.dml.rewrite import (
     refuse_reserved,
     total,
 )
-from lakelog.spark.dml.shown import shown_condition
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import aliased, exact_days, session_for
-from lakelog.spark.options import WriteOptions
-from lakelog.spark.predicates import empty_frame
-from lakelog.spark.prepared import PreparedChange
-from lakelog.spark.read import ROW_FILE, ROW_INDEX, read_located, read_these
-from lakelog.spark.stage import matches
-from lakelog.spark.steady import parsed_once
+from lakelog.spark.predicates.analysis import empty_frame
+from lakelog.spark.predicates.determinism import parsed_once
+from lakelog.spark.read.read import ROW_FILE, ROW_INDEX, read_located, read_these
+from lakelog.spark.write.options import WriteOptions
+from lakelog.spark.write.parquet_writer import matches
+from lakelog.spark.write.prepared_change import PreparedChange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

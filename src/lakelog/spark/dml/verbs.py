@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError
 from lakelog.lake import Lake
-from lakelog.spark.auto_compact import commit
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -15,7 +14,8 @@ from lakelog.spark.dml.rewrite import ChangeResult
 from lakelog.spark.dml.update import prepare_update
 from lakelog.spark.errors import spark_door
 from lakelog.spark.frames import frame_of
-from lakelog.spark.options import WriteOptions
+from lakelog.spark.optimize.auto_compact import commit
+from lakelog.spark.write.options import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -1,0 +1,1 @@
+"""Reading: exactly the files of a version, as native DataFrames."""

@@ -1,0 +1,1 @@
+"""Spark's SQL over a lake's datasets."""
