@@ -44,7 +44,7 @@ from lakelog.upkeep.neighbours import refuse_table_above
 
 if TYPE_CHECKING:
     from lakelog.mirror.importing import ImportReport
-    from lakelog.spark.transaction import LakeTransaction
+    from lakelog.transaction import LakeTransaction
     from lakelog.undrop import Borrowed
     from lakelog.upkeep.findings import CheckReport
 
@@ -390,7 +390,7 @@ class Lake:
     ) -> "LakeTransaction":
         """A transaction over any number of datasets, as a context manager: what is written, deleted, updated and merged
         through it is visible at one instant when the block ends, under one commit id, or never."""
-        from lakelog.spark.transaction import LakeTransaction
+        from lakelog.transaction import LakeTransaction
 
         return LakeTransaction(self, retries=retries, committer=committer, user_metadata=user_metadata, spark=spark)
 

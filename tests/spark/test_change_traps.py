@@ -20,9 +20,9 @@ from lakelog import (
     read_dataset,
     write_dataset,
 )
+from lakelog.delta_table.table_builder import LakeTableBuilder
 from lakelog.spark import LakeTable
 from lakelog.spark.frames import setting
-from lakelog.spark.table_builder import LakeTableBuilder
 from lakelog.spark.write import parquet_writer as stage_module
 from lakelog.spark.write.parquet_writer import Stage
 from lakelog.upkeep.writes import registered_writes

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from lakelog.spark.session import session
 
 if TYPE_CHECKING:
+    from lakelog.delta_table.lake_table import LakeTable
     from lakelog.spark.datasource.registration import register
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
-    from lakelog.spark.lake_table import LakeTable
     from lakelog.spark.optimize.compaction import OptimizeResult
     from lakelog.spark.read.change_feed import read_changes
     from lakelog.spark.read.read import read_dataset, version_of
     from lakelog.spark.sql.views import Attached, attach
     from lakelog.spark.streaming.streams import read_stream, write_stream
-    from lakelog.spark.transaction import LakeTransaction
     from lakelog.spark.write.table_change import WriteResult
     from lakelog.spark.write.write import write_dataset
+    from lakelog.transaction import LakeTransaction
 
 __all__ = [
     "Attached",
@@ -42,8 +42,8 @@ __all__ = [
 _LAZY = {
     "Attached": "lakelog.spark.sql.views",
     "ChangeResult": "lakelog.spark.dml.rewrite",
-    "LakeTable": "lakelog.spark.lake_table",
-    "LakeTransaction": "lakelog.spark.transaction",
+    "LakeTable": "lakelog.delta_table.lake_table",
+    "LakeTransaction": "lakelog.transaction",
     "MergeBuilder": "lakelog.spark.dml.builder",
     "OptimizeResult": "lakelog.spark.optimize.compaction",
     "WriteResult": "lakelog.spark.write.table_change",

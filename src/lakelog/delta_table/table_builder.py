@@ -19,7 +19,7 @@ from lakelog.spark.identifiers import called, known_name, name_for, path_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakelog.spark.lake_table import LakeTable
+    from lakelog.delta_table.lake_table import LakeTable
 
 
 class Mode(Enum):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakelog.dataset import Dataset
+from lakelog.delta_table.optimize_frame import optimize_frame
+from lakelog.delta_table.table_builder import names_of
 from lakelog.lake import Lake
 from lakelog.spark.errors import spark_doors
 from lakelog.spark.optimize.compaction import Asked, OptimizeResult, optimize
-from lakelog.spark.optimize_frame import optimize_frame
-from lakelog.spark.table_builder import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from lakelog.dataset import Dataset
+from lakelog.delta_table.optimize_builder import OptimizeBuilder
+from lakelog.delta_table.table_builder import LakeTableBuilder, Mode
+from lakelog.delta_table.table_frames import detail_frame, history_frame, merge_frame, restore_frame
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
 from lakelog.log.snapshot import milliseconds_of
@@ -17,11 +20,8 @@ from lakelog.spark.errors import spark_doors
 from lakelog.spark.frames import aliased, frame_of
 from lakelog.spark.identifiers import called, known_name, name_for, path_in
 from lakelog.spark.optimize.auto_compact import commit
-from lakelog.spark.optimize_builder import OptimizeBuilder
 from lakelog.spark.read.read import read_snapshot
 from lakelog.spark.sql.views import lake_of
-from lakelog.spark.table_builder import LakeTableBuilder, Mode
-from lakelog.spark.table_frames import detail_frame, history_frame, merge_frame, restore_frame
 from lakelog.spark.write.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class LakeTable:
     ) -> "LakeTable":
         """Makes a dataset of a directory of Parquet files, which ``parquet.`/path` `` names, or of a Delta table, which
         ``delta.`/path` `` does. No file is copied."""
-        from lakelog.spark.conversion import convert
+        from lakelog.delta_table.conversion import convert
 
         found = lake_of(sparkSession, lake)
         return cls(sparkSession, found, convert(found, identifier, partitionSchema, name))
