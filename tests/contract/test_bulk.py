@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import lakelog.catalog.postgres_transaction
-import lakelog.catalog.postgres_values
-import lakelog.catalog.sqlite
+import lakelog.catalog.postgres.transaction
+import lakelog.catalog.postgres.values
+import lakelog.catalog.sqlite.catalog
 import lakelog.log.commit
 import lakelog.log.pruning.bulk_bounds
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup, SqlTxnLogWriter, TransactionManager, ValidationError
@@ -216,9 +216,9 @@ def test_the_transaction_manager_takes_thousands_of_files_too(lake: Lake) -> Non
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is done piece by piece, so that memory stays bounded, is done in pieces of seven."""
-    monkeypatch.setattr(lakelog.catalog.sqlite, "_CHUNK", 7)
-    monkeypatch.setattr(lakelog.catalog.postgres_values, "_CHUNK", 7)
-    monkeypatch.setattr(lakelog.catalog.postgres_transaction, "_COPY_FROM", 20)
+    monkeypatch.setattr(lakelog.catalog.sqlite.catalog, "_CHUNK", 7)
+    monkeypatch.setattr(lakelog.catalog.postgres.values, "_CHUNK", 7)
+    monkeypatch.setattr(lakelog.catalog.postgres.transaction, "_COPY_FROM", 20)
     monkeypatch.setattr(lakelog.log.commit, "LOOKED_UP", 7)
     monkeypatch.setattr(lakelog.log.pruning.bulk_bounds, "_BATCH", 7)
 

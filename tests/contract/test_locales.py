@@ -15,7 +15,7 @@ import pytest
 from bench.postgres import start_server
 from lakelog import ConfigurationError
 from lakelog.actions import Txn
-from lakelog.catalog.postgres_sql import rewrite
+from lakelog.catalog.postgres.statements import rewrite
 from lakelog.catalog.queries import Queries
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.fixtures.lakes import Place, new_place

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, SqlTxnLogWriter
-from lakelog.catalog.postgres_small import statement_of
+from lakelog.catalog.postgres.one_round_trip import statement_of
 from lakelog.catalog.tables import TABLES
 from lakelog.log.pruning.plan import KeyQuery
 from lakelog.log.reading import TO_READ

@@ -25,7 +25,7 @@ from lakelog import (
     TransactionManager,
 )
 from lakelog.actions import RemoveFile, Txn
-from lakelog.catalog.postgres import _remedy
+from lakelog.catalog.postgres.catalog import _remedy
 from lakelog.log.draft import Description, Draft
 from lakelog.log.outcomes import Conflict
 from tests.contract.samples import add, commit, paths, stats, table

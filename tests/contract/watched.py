@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakelog import Lake
-from lakelog.catalog import sqlite
 from lakelog.catalog.base import SmallCommit, Stands
+from lakelog.catalog.sqlite import catalog as sqlite
 from lakelog.log import restore, retry
 from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum, writes

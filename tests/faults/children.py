@@ -17,9 +17,9 @@ DEADLINE = 60.0
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
-        "lakelog.catalog.duckdb",
-        "lakelog.catalog.postgres",
-        "lakelog.catalog.sqlite",
+        "lakelog.catalog.duckdb.catalog",
+        "lakelog.catalog.postgres.catalog",
+        "lakelog.catalog.sqlite.catalog",
         "tests.faults.warm",
         "tests.fixtures.lakes",
     ]

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import lakelog.catalog.locks
-import lakelog.catalog.sqlite
+import lakelog.catalog.sqlite.catalog
 from lakelog import Lake, LakelogError, LakelogTimeoutError, TransactionManager
 from tests.faults.children import DEADLINE, held_by_a_process, run
 from tests.faults.scenarios import append, commit_file, prepare
@@ -171,8 +171,8 @@ def test_an_interrupted_listing_leaves_no_old_snapshot_behind(
     snapshot = events.snapshot()
     with monkeypatch.context() as patched:
         # So few files are a listing of several parts, the first of which is interrupted.
-        patched.setattr(lakelog.catalog.sqlite, "_CHUNK", 4)
-        patched.setattr(lakelog.catalog.sqlite, "_array", _interrupt)
+        patched.setattr(lakelog.catalog.sqlite.catalog, "_CHUNK", 4)
+        patched.setattr(lakelog.catalog.sqlite.catalog, "_array", _interrupt)
         with pytest.raises(Interrupted) as kept:
             snapshot.files()
     assert run(_commit, place) == (0, [3])

@@ -40,9 +40,9 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
 
 
 def _change_until_step(pipe: Connection, place: Place, name: str, number: int, step: int, moment: str) -> None:
-    import lakelog.catalog.postgres_transaction
+    import lakelog.catalog.postgres.transaction
 
-    lakelog.catalog.postgres_transaction._COPY_FROM = 10  # A small load takes the way of a large one.
+    lakelog.catalog.postgres.transaction._COPY_FROM = 10  # A small load takes the way of a large one.
     lake = place.connect()
     append(lake, number)
     pipe.send("append")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakelog.catalog.locks import FairLock, FileLock
-from lakelog.catalog.turns import Turn
+from lakelog.catalog.sqlite.fair_turns import Turn
 
 _PATIENCE = 20.0
 

@@ -23,15 +23,15 @@ def catalog_for(url: str, *, pool_size: int, timeout: float, schema: str, prepar
     scheme, separator, rest = url.partition("://")
     common: dict[str, Any] = {"pool_size": pool_size, "timeout": timeout}
     if separator and scheme == "sqlite":
-        from lakelog.catalog.sqlite import SqliteCatalog
+        from lakelog.catalog.sqlite.catalog import SqliteCatalog
 
         return SqliteCatalog(_file(url, rest), **common)
     if separator and scheme == "duckdb":
-        from lakelog.catalog.duckdb import DuckdbCatalog
+        from lakelog.catalog.duckdb.catalog import DuckdbCatalog
 
         return DuckdbCatalog(_file(url, rest), **common)
     if separator and scheme in ("postgresql", "postgres"):
-        from lakelog.catalog.postgres import PostgresCatalog
+        from lakelog.catalog.postgres.catalog import PostgresCatalog
 
         return PostgresCatalog(url, schema=schema, prepare_threshold=prepare_threshold, **common)
     raise ConfigurationError(f"{shown(url)!r} is not a catalog URL: expected {_FORMS}")

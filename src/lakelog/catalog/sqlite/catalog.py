@@ -26,9 +26,9 @@ from lakelog.catalog.deadlines import Deadline, limited
 from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import FairLock, FileLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
-from lakelog.catalog.sqlite_errors import damaged_value, translated
+from lakelog.catalog.sqlite.errors import damaged_value, translated
+from lakelog.catalog.sqlite.fair_turns import Turn
 from lakelog.catalog.tables import TABLES
-from lakelog.catalog.turns import Turn
 from lakelog.disk import sync_directories
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
 

@@ -17,13 +17,13 @@ from psycopg import errors as pg
 
 from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Rows
 from lakelog.catalog.deadlines import Deadline
-from lakelog.catalog.postgres_sql import as_one, lock_key, quoted
-from lakelog.catalog.postgres_values import array_literal, as_text, copy_in, copy_out
+from lakelog.catalog.postgres.statements import as_one, lock_key, quoted
+from lakelog.catalog.postgres.values import array_literal, as_text, copy_in, copy_out
 from lakelog.catalog.url import scrubbed
 from lakelog.errors import DatabaseError, LakelogTimeoutError
 
 if TYPE_CHECKING:
-    from lakelog.catalog.postgres import PostgresCatalog
+    from lakelog.catalog.postgres.catalog import PostgresCatalog
 
 _COPY_FROM = 1000
 """From this many rows on, COPY is faster than an INSERT."""

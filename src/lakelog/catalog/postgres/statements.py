@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from lakelog.catalog.postgres_values import sql_type
+from lakelog.catalog.postgres.values import sql_type
 from lakelog.catalog.tables import TABLES
 
 _OTHERS = ("dl_tables", "dl_mirror_status", "dl_writes", "dl_retention", "dl_void_commits", "lakelog_migrations")

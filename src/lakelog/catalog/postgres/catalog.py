@@ -31,10 +31,10 @@ try:
     from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict
 
-    from lakelog.catalog.postgres_connection import BoundedConnection, NoAnswer
-    from lakelog.catalog.postgres_small import commit_small
-    from lakelog.catalog.postgres_sql import insert_one, insert_some, lock_key, quoted, rewrite
-    from lakelog.catalog.postgres_transaction import (
+    from lakelog.catalog.postgres.connection import BoundedConnection, NoAnswer
+    from lakelog.catalog.postgres.one_round_trip import commit_small
+    from lakelog.catalog.postgres.statements import insert_one, insert_some, lock_key, quoted, rewrite
+    from lakelog.catalog.postgres.transaction import (
         FAREWELL,
         GRACE,
         LONGEST_TURN,
@@ -44,7 +44,7 @@ try:
         limits_of,
         refuse_warnings,
     )
-    from lakelog.catalog.postgres_values import ready
+    from lakelog.catalog.postgres.values import ready
 except ImportError as error:
     raise ConfigurationError("postgresql:// needs psycopg: pip install 'lakelog[postgres]'") from error
 

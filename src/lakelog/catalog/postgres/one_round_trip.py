@@ -14,9 +14,9 @@ import psycopg
 
 from lakelog.catalog.base import FORMAT, OutcomeUnknown, SmallCommit, Stands
 from lakelog.catalog.deadlines import Deadline
-from lakelog.catalog.postgres_piece import send_piece
-from lakelog.catalog.postgres_sql import lock_key
-from lakelog.catalog.postgres_transaction import (
+from lakelog.catalog.postgres.pipeline import send_piece
+from lakelog.catalog.postgres.statements import lock_key
+from lakelog.catalog.postgres.transaction import (
     GRACE,
     is_refused,
     limits_of,
@@ -25,14 +25,14 @@ from lakelog.catalog.postgres_transaction import (
     resolution_limit,
     server_limit,
 )
-from lakelog.catalog.postgres_values import array_literal, as_text, sql_type
+from lakelog.catalog.postgres.values import array_literal, as_text, sql_type
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
 from lakelog.catalog.url import scrubbed
 from lakelog.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from lakelog.catalog.postgres import PostgresCatalog
+    from lakelog.catalog.postgres.catalog import PostgresCatalog
 
 _SETTLED = ("table_id", "version", "committed_at")
 """Columns that have in all rows of a commit what the database settles."""

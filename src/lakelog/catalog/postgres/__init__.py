@@ -1,0 +1,1 @@
+"""The catalog in a schema of a PostgreSQL database."""
