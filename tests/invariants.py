@@ -11,7 +11,7 @@ from typing import Any
 from lakelog import Lake
 from lakelog.catalog.name_key import name_key
 from lakelog.log.state import Head
-from lakelog.mirror.lines import delta_json, is_import, older_schemas, read_rows
+from lakelog.mirror.commit_json import delta_json, is_import, older_schemas, read_rows
 from lakelog.schema import from_bytes, from_delta_json
 from lakelog.schema.mapping import is_mapped
 from lakelog.upkeep.check_catalog import catalog_findings

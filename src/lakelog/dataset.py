@@ -196,7 +196,7 @@ class Dataset(Definition):
         They may be those of another Delta writer, or Lakelog's own that a restored catalog has lost. Raises
         ``LakelogError`` if the catalog has commits of its own in their place.
         """
-        from lakelog.mirror.importing import adopt
+        from lakelog.importing.import_delta import adopt
 
         return adopt(self._lake, self)
 

@@ -43,7 +43,7 @@ from lakelog.telemetry import CommitRecord, observe_pool
 from lakelog.upkeep.neighbours import refuse_table_above
 
 if TYPE_CHECKING:
-    from lakelog.mirror.importing import ImportReport
+    from lakelog.importing.import_delta import ImportReport
     from lakelog.transaction import LakeTransaction
     from lakelog.undrop import Borrowed
     from lakelog.upkeep.findings import CheckReport
@@ -196,7 +196,7 @@ class Lake:
         Raises ``SchemaMismatchError`` for files that do not fit together or that Spark would not read,
         ``ValidationError``, ``ConfigurationError`` and ``DatasetExistsError``. Nothing is left behind then.
         """
-        from lakelog.parquet.register import register_parquet
+        from lakelog.importing.register_parquet import register_parquet
 
         return register_parquet(
             self,
@@ -414,7 +414,7 @@ class Lake:
         Raises ``DeltaLogError`` if the log is broken, ``ValidationError`` if it holds what Lakelog cannot keep; then
         nothing is left behind. An import that was killed goes on where it stopped.
         """
-        from lakelog.mirror.importing import import_delta
+        from lakelog.importing.import_delta import import_delta
 
         return import_delta(
             self,

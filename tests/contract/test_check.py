@@ -14,9 +14,9 @@ import pytest
 
 from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError, connect
 from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
+from lakelog.delta_log.storage import LocalStore, log_store
 from lakelog.log.deletion_vectors import VectorFile
 from lakelog.mirror.checkpoint import write_checkpoint
-from lakelog.mirror.storage import LocalStore, log_store
 from lakelog.upkeep.check_catalog import catalog_findings
 from lakelog.upkeep.check_checkpoints import CheckpointCheck
 from lakelog.upkeep.findings import CheckReport

@@ -14,8 +14,8 @@ from lakelog import CatalogVersionError, DatabaseError, Lake, SqlTxnLogWriter
 from lakelog.actions import Action, Txn
 from lakelog.catalog import install
 from lakelog.catalog.base import FORMAT
+from lakelog.importing.hidden_table import HiddenTable
 from lakelog.log.draft import Description, Draft
-from lakelog.mirror.hidden import HiddenTable
 from tests.contract.samples import SCHEMA, add, commit, paths, table
 from tests.fixtures.lakes import Place, catalog_rows, execute, forget_keys, qualified, rows
 from tests.invariants import check_invariants

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+import lakelog.delta_log.storage
+import lakelog.importing.loading
 import lakelog.mirror.checkpoints
-import lakelog.mirror.loading
 import lakelog.mirror.publisher
 import lakelog.mirror.reconciler
-import lakelog.mirror.storage
 from lakelog import Dataset, Lake, ReadOnlyError, TransactionManager, ValidationError
 from lakelog.actions import CommitInfo, RemoveFile
 from tests.contract.mirror_files import file_of, foreign, log_of, versions
@@ -91,7 +91,7 @@ class TestForeign:
     def test_an_adoption_that_fails_later_can_be_continued(
         self, lake: Lake, events: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lakelog.mirror.loading, "_BATCH", 1)
+        monkeypatch.setattr(lakelog.importing.loading, "_BATCH", 1)
         for version in (1, 2, 3):
             file_of(events, version).write_bytes(foreign(version))
         whole = file_of(events, 3).read_bytes()
@@ -111,7 +111,7 @@ class TestForeign:
         commit(lake, events, add())
         commit(lake, events, add("b.parquet"))
         theirs = other_lake.dataset("events")
-        real = lakelog.mirror.storage.LocalStore.names
+        real = lakelog.delta_log.storage.LocalStore.names
         calls: list[int] = []
 
         def interrupted(store: Any) -> Any:
@@ -122,7 +122,7 @@ class TestForeign:
                 theirs.mirror(set_aside=True)
             return found
 
-        monkeypatch.setattr(lakelog.mirror.storage.LocalStore, "names", interrupted)
+        monkeypatch.setattr(lakelog.delta_log.storage.LocalStore, "names", interrupted)
         with pytest.raises(lakelog.LakelogError, match=r"another process|set aside"):
             events.mirror(set_aside=True)
         monkeypatch.undo()

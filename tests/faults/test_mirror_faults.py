@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from lakelog import Lake, SqlTxnLogWriter
 from lakelog.actions import AddFile
-from lakelog.mirror import storage
+from lakelog.delta_log import storage
 from lakelog.mirror.publisher import Mirror
 from tests.faults.children import Child, die, run
 from tests.fixtures.lakes import Place

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakelog
-import lakelog.mirror.loading
+import lakelog.importing.loading
 from lakelog import Dataset, DeltaLogError, Lake, ValidationError
 from tests.contract.samples import add, commit, paths
 from tests.fixtures.lakes import Place, catalog_rows
@@ -446,7 +446,7 @@ class TestInterrupted:
     def test_an_import_that_fails_half_way_leaves_nothing(
         self, lake: Lake, source: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lakelog.mirror.loading, "_BATCH", 2)
+        monkeypatch.setattr(lakelog.importing.loading, "_BATCH", 2)
         file = log_of(source) / f"{6:020}.json"
         file.write_text(file.read_text().replace('"path":"', '"path":"../'))
         before = catalog_rows(lake)
@@ -482,7 +482,7 @@ class TestInterrupted:
         self, lake: Lake, other_lake: Lake, source: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The other one resumes the same table, finishes first, and somebody commits."""
-        monkeypatch.setattr(lakelog.mirror.loading, "_BATCH", 2)
+        monkeypatch.setattr(lakelog.importing.loading, "_BATCH", 2)
         seen: list[int] = []
 
         def progress(done: int, total: int) -> None:
@@ -517,9 +517,9 @@ class TestInterrupted:
 
 _KILLED = """
 import os, signal, sys
-import lakelog, lakelog.mirror.loading
+import lakelog, lakelog.importing.loading
 url, root, schema, source = sys.argv[1:]
-lakelog.mirror.loading._BATCH = 2
+lakelog.importing.loading._BATCH = 2
 lake = lakelog.connect(url, root=root, schema=schema)
 def progress(done, total):
     if done >= 4:

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelog.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from lakelog.delta_log.names import checkpoint_name
+from lakelog.delta_log.storage import LocalStore
 from lakelog.log.state import TableMetadata
 from lakelog.mirror.checkpoint import CheckpointContent, checkpoint_parquet, last_checkpoint_json, write_checkpoint
-from lakelog.mirror.names import checkpoint_name
-from lakelog.mirror.storage import LocalStore
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import with_mapping
 from tests.interop.delta_tables import live_files, removed_files

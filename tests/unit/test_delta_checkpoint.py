@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelog.actions import DomainMetadata, Txn
+from lakelog.delta_log.log import LogState, list_log, read_checkpoint
+from lakelog.delta_log.storage import LocalStore
 from lakelog.errors import DeltaLogError
 from lakelog.log.files import ADD_COLUMNS
-from lakelog.mirror.delta_log import LogState, list_log, read_checkpoint
-from lakelog.mirror.storage import LocalStore
 from tests.delta_logs import (
     ADD_TYPE,
     METADATA,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakelog.delta_log.json_text import map_text, stats_text
+from lakelog.delta_log.statistics import sound_stats
 from lakelog.log.validation.stats import checked_stats
-from lakelog.mirror.delta_stats import sound_stats
-from lakelog.mirror.delta_text import map_text, stats_text
 
 FLOATS = st.none() | st.fixed_dictionaries({"x": st.none() | st.floats()})
 ROWS = st.fixed_dictionaries({"n": st.none() | st.integers(0, 9), "s": st.none() | st.text(max_size=5), "o": FLOATS})

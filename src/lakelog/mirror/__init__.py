@@ -1,1 +1,1 @@
-"""Delta in and out: the ``_delta_log`` beside every table, and tables that come from one."""
+"""The mirror: every commit becomes a file of the table's ``_delta_log``, for any reader of Delta tables."""

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from lakelog.actions import DomainMetadata, Protocol, Txn
 from lakelog.catalog.stored import stored_json
+from lakelog.delta_log.hint import last_checkpoint
+from lakelog.delta_log.names import LAST_CHECKPOINT, checkpoint_name
+from lakelog.delta_log.storage import LogStore
 from lakelog.log.state import TableMetadata
-from lakelog.mirror.hint import last_checkpoint
-from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name
 from lakelog.mirror.shared_stats import SharedStatistics
-from lakelog.mirror.storage import LogStore
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
 from lakelog.strict_json import encode_json
 

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakelog.catalog.base import Session
+from lakelog.delta_log.hint import last_checkpoint
+from lakelog.delta_log.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
+from lakelog.delta_log.storage import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
 from lakelog.errors import DatasetNotFoundError, LakelogError, LakelogTimeoutError, ReadOnlyError
 from lakelog.log.commit import Committer
 from lakelog.log.outcomes import Committed
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
 from lakelog.mirror.checkpoints import Checkpoints
-from lakelog.mirror.foreign import objection, read_only
-from lakelog.mirror.hint import last_checkpoint
-from lakelog.mirror.judge import Verdict, judge
-from lakelog.mirror.lines import (
+from lakelog.mirror.commit_json import (
     CommitRows,
     commit_id_of,
     committed_at_of,
@@ -34,10 +34,10 @@ from lakelog.mirror.lines import (
     older_schemas,
     read_rows,
 )
-from lakelog.mirror.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
+from lakelog.mirror.foreign import objection, read_only
+from lakelog.mirror.ownership import Verdict, judge
 from lakelog.mirror.reconciler import Reconciler
 from lakelog.mirror.status import BEHIND, FAILING, OFF, PUBLISHED, STOPPED, Entry, Ledger, MirrorStatus
-from lakelog.mirror.storage import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
 from lakelog.telemetry import count_failed_watch
 
 MODES = ("sync", "background", "manual")

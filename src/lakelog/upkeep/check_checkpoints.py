@@ -7,15 +7,15 @@ from itertools import chain
 import pyarrow as pa
 
 from lakelog.actions import DomainMetadata, Metadata, Protocol, Txn
+from lakelog.delta_log.hint import last_checkpoint
+from lakelog.delta_log.listing import Checkpoint, checkpoints_in
+from lakelog.delta_log.names import LAST_CHECKPOINT, checkpoint_name, version_of
+from lakelog.delta_log.storage import LogFile, LogStore
 from lakelog.errors import DeltaLogError, ValidationError
+from lakelog.importing.replay import identities
 from lakelog.log.commit import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.checkpoints import Checkpoints
-from lakelog.mirror.delta_listing import Checkpoint, checkpoints_in
-from lakelog.mirror.hint import last_checkpoint
-from lakelog.mirror.names import LAST_CHECKPOINT, checkpoint_name, version_of
-from lakelog.mirror.replay import identities
-from lakelog.mirror.storage import LogFile, LogStore
 from lakelog.upkeep.findings import Finding
 
 _WRITE_AGAIN = "write the checkpoint again"
@@ -70,7 +70,7 @@ class CheckpointCheck:
             self._store.replace(LAST_CHECKPOINT, last_checkpoint_json(content, len(data)))
 
     def _problem(self, checkpoint: Checkpoint) -> str | None:
-        from lakelog.mirror.delta_log import read_checkpoint
+        from lakelog.delta_log.log import read_checkpoint
 
         try:
             found = read_checkpoint(self._store, checkpoint)

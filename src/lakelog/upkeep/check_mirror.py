@@ -4,11 +4,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lakelog.delta_log.names import commit_name, version_of
+from lakelog.delta_log.storage import log_store
 from lakelog.errors import LakelogError
 from lakelog.log.commit import Committer
 from lakelog.log.state import Head
-from lakelog.mirror.judge import Verdict, commit_info, judge
-from lakelog.mirror.lines import (
+from lakelog.mirror.commit_json import (
     MARK,
     commit_id_of,
     committed_at_of,
@@ -19,10 +20,9 @@ from lakelog.mirror.lines import (
     older_schemas,
     read_rows,
 )
-from lakelog.mirror.names import commit_name, version_of
+from lakelog.mirror.ownership import Verdict, commit_info, judge
 from lakelog.mirror.publisher import Mirror, is_mirrored
 from lakelog.mirror.status import FAILING, PUBLISHED, Entry
-from lakelog.mirror.storage import log_store
 from lakelog.upkeep.check_checkpoints import CheckpointCheck
 from lakelog.upkeep.findings import Finding
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
+from lakelog.delta_log.names import version_of
+from lakelog.delta_log.storage import log_store
 from lakelog.errors import LakelogError
 from lakelog.log.state import Head
-from lakelog.mirror.names import version_of
 from lakelog.mirror.status import BEHIND, OFF, STOPPED
-from lakelog.mirror.storage import log_store
 from lakelog.upkeep.places import Places, key_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
+from lakelog.importing.file_listing import Listing
 from lakelog.parquet.hive import values_of
-from lakelog.parquet.listing import Listing
 from lakelog.strict_json import text_problem
 
 Values: TypeAlias = Mapping[str, str | None]

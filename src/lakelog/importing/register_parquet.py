@@ -10,6 +10,8 @@ import pyarrow as pa
 from lakelog.actions import Metadata, Protocol
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
+from lakelog.importing.file_listing import find_files
+from lakelog.importing.hive_partitions import partition_columns
 from lakelog.lake import Lake
 from lakelog.log.draft import Description, Draft
 from lakelog.log.files import AddFiles
@@ -26,8 +28,6 @@ from lakelog.parquet.footers import (
     refuse_broken,
 )
 from lakelog.parquet.hive import log_path
-from lakelog.parquet.listing import find_files
-from lakelog.parquet.partitions import partition_columns
 from lakelog.parquet.probe import refuse_fatal
 from lakelog.parquet.schemas import FileSchema, file_schema, united, with_widenings
 from lakelog.schema.mapping import MODE, is_mapped, with_mapping, without_past

@@ -4,11 +4,11 @@ Nothing is written, and nothing but the log is read. What is broken raises ``Del
 in what was read (its paths, its features, its schema) is for ``lakelog.log.validation`` to say.
 """
 
+from lakelog.delta_log.checkpoint import LogState, is_whole, read_checkpoint
+from lakelog.delta_log.commit import LogCommit, read_commit
+from lakelog.delta_log.listing import Checkpoint, LogListing, checkpoints_in, commits_in
+from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError
-from lakelog.mirror.delta_checkpoint import LogState, is_whole, read_checkpoint
-from lakelog.mirror.delta_commit import LogCommit, read_commit
-from lakelog.mirror.delta_listing import Checkpoint, LogListing, checkpoints_in, commits_in
-from lakelog.mirror.storage import LogStore
 
 __all__ = [
     "Checkpoint",

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.actions import AddFile, CommitInfo, DeletionVector, Metadata, Protocol, RemoveFile
 from lakelog.catalog.base import Transaction
+from lakelog.delta_log.log import LogCommit, LogListing, read_commit
+from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, ValidationError, Violation
+from lakelog.importing.hidden_table import ImportInterrupted, commit_import
 from lakelog.log.commit import LOOKED_UP
 from lakelog.log.deletion_vectors import FileVector
 from lakelog.log.draft import Description, Draft, Input
@@ -18,9 +21,6 @@ from lakelog.log.places import root_uri
 from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
 from lakelog.log.validation.paths import LOG_DIRECTORY
-from lakelog.mirror.delta_log import LogCommit, LogListing, read_commit
-from lakelog.mirror.hidden import ImportInterrupted, commit_import
-from lakelog.mirror.storage import LogStore
 from lakelog.strict_json import json_problem, text_problem
 from lakelog.telemetry import CommitRecord
 

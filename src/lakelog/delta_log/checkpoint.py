@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, Txn, from_json
+from lakelog.delta_log.added_files import COPIES, PARSED_STATS, adds_of, parsed_stats_of
+from lakelog.delta_log.commit import RESTORE, SIDECAR, actions_of, broken, missing, read_lines, understood
+from lakelog.delta_log.json_text import stats_text
+from lakelog.delta_log.listing import Checkpoint
+from lakelog.delta_log.paths import TableRoot
+from lakelog.delta_log.statistics import sound_stats
+from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, LakelogError, ValidationError
 from lakelog.log.files import ADD_COLUMNS, AddFiles
-from lakelog.mirror.delta_adds import COPIES, PARSED_STATS, adds_of, parsed_stats_of
-from lakelog.mirror.delta_commit import RESTORE, SIDECAR, actions_of, broken, missing, read_lines, understood
-from lakelog.mirror.delta_listing import Checkpoint
-from lakelog.mirror.delta_paths import TableRoot
-from lakelog.mirror.delta_stats import sound_stats
-from lakelog.mirror.delta_text import stats_text
-from lakelog.mirror.storage import LogStore
 
 SIDECARS = "_sidecars"
 

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.delta_log.json_text import map_text
+from lakelog.delta_log.paths import TableRoot
 from lakelog.log.files import ADD_COLUMNS
-from lakelog.mirror.delta_paths import TableRoot
-from lakelog.mirror.delta_text import map_text
 from lakelog.strict_json import encode_json
 
 PARSED_STATS = "stats_parsed"

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Any
 
-from lakelog.mirror.lines import MARK
+from lakelog.mirror.commit_json import MARK
 from lakelog.strict_json import loads_strict, printable
 
 _SHOWN = 200

@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 
 from lakelog.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from lakelog.catalog.stored import stored_json
+from lakelog.delta_log.log import LogCommit, LogListing, read_checkpoint, read_commit
+from lakelog.delta_log.storage import LogStore
+from lakelog.importing.loading import Step, refuse_headless, vector_of
 from lakelog.log.draft import Input
 from lakelog.log.files import AddFiles
-from lakelog.mirror.delta_log import LogCommit, LogListing, read_checkpoint, read_commit
-from lakelog.mirror.lines import IMPORT
-from lakelog.mirror.loading import Step, refuse_headless, vector_of
-from lakelog.mirror.storage import LogStore
+from lakelog.mirror.commit_json import IMPORT
 
 IDENTITY = ("path", "size", "deletion_vector", "partition_values")
 
