@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from lakelog import actions
+from lakelog.changes.evolution import SchemaVersion, WritePlan
+from lakelog.changes.restore import RestoreResult
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     CatalogVersionError,
@@ -24,16 +26,14 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.lake import Lake, connect
-from lakelog.log.evolution import SchemaVersion, WritePlan
-from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.reading import FileGroup
-from lakelog.log.restore import RestoreResult
-from lakelog.log.snapshot import Changes, Commit, Snapshot
-from lakelog.log.transaction import TransactionManager, TxContext
-from lakelog.log.writer import SqlTxnLogWriter
+from lakelog.log.commit.files import AddFiles, RemoveFiles, RowGroup
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Changes, Commit, Snapshot
 from lakelog.mirror.status import MirrorStatus
 from lakelog.schema.changes import SchemaChange
+from lakelog.transaction_manager import TransactionManager, TxContext
+from lakelog.txn_log_writer import SqlTxnLogWriter
 
 if TYPE_CHECKING:
     from lakelog.spark import OptimizeResult, WriteResult, write_dataset

@@ -15,6 +15,12 @@ import pyarrow.compute as pc
 
 from lakelog.actions import DeletionVector, DomainMetadata, Metadata
 from lakelog.catalog.base import now_ms
+from lakelog.changes.clustering import CLUSTERING, cluster_as
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.leases import register_write, take_back
+from lakelog.changes.properties import check_new, check_taken_over
+from lakelog.changes.restore import added_again, inherited_from, row_groups_of
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     CommitOutcomeUnknown,
@@ -25,23 +31,17 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.locations import absolute
-from lakelog.log.clustering import CLUSTERING, cluster_as
-from lakelog.log.commit import Committer
-from lakelog.log.conflicts import Reads
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft, Inherited
+from lakelog.log.commit.files import REMOVED, AddFiles, RemoveFiles, among
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.draft import Description, Draft, Inherited
-from lakelog.log.files import REMOVED, AddFiles, RemoveFiles, among
 from lakelog.log.places import WRITE, Storage, is_absolute, root_uri, uri_of, write_directory
-from lakelog.log.properties import check_new, check_taken_over
-from lakelog.log.restore import added_again, inherited_from, row_groups_of
-from lakelog.log.retry import Prepared, commit_with_retries
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
 from lakelog.log.validation.text import check_name
 from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded
 from lakelog.threads import map_in_threads
-from lakelog.upkeep.writes import register_write, take_back
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake

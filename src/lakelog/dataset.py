@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, in_session, takes
+from lakelog.changes.evolution import SchemaVersion
+from lakelog.changes.new_table import definition
+from lakelog.changes.redefine import replace_table
+from lakelog.changes.restore import RestoreResult, restore
 from lakelog.definition import Definition
 from lakelog.detail import DatasetDetail, detail_of
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
-from lakelog.log.draft import Description
-from lakelog.log.evolution import SchemaVersion
-from lakelog.log.new_table import definition
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.redefine import replace_table
-from lakelog.log.restore import RestoreResult, restore
-from lakelog.log.scan import Scan
-from lakelog.log.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
+from lakelog.log.commit.draft import Description
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.snapshot.scan import Scan
+from lakelog.log.snapshot.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
 from lakelog.log.state import TableMetadata
 from lakelog.strict_json import describe, is_text
 

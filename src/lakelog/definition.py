@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, OPTIONAL_TEXT, TEXT, Kind, takes
+from lakelog.changes.evolution import WritePlan, alter, plan_write
+from lakelog.changes.properties import drop_constraint, set_properties, unset_properties
+from lakelog.changes.redefine import change_protocol, upgraded, with_feature
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.commit import Committer
-from lakelog.log.evolution import WritePlan, alter, plan_write
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.properties import drop_constraint, set_properties, unset_properties
-from lakelog.log.redefine import change_protocol, upgraded, with_feature
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.alter import (
     Layout,
     add_column,

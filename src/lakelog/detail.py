@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pyarrow.compute as pc
 
-from lakelog.log.clustering import CLUSTERING, clustering_columns
-from lakelog.log.snapshot import Snapshot, moment
+from lakelog.changes.clustering import CLUSTERING, clustering_columns
+from lakelog.log.snapshot.snapshot import Snapshot, moment
 from lakelog.log.validation.features import supported_features
 
 

@@ -15,6 +15,7 @@ from lakelog.catalog.deadlines import sharing
 from lakelog.catalog.install import check_format
 from lakelog.catalog.name_key import match_name, name_key
 from lakelog.catalog.url import catalog_for
+from lakelog.changes.new_table import check_definition, definition
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     CommitOutcomeUnknown,
@@ -28,11 +29,10 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
-from lakelog.log.commit import Committer
-from lakelog.log.draft import Description, Draft
-from lakelog.log.durability import DURABILITIES
-from lakelog.log.new_table import check_definition, definition
-from lakelog.log.outcomes import CommitResult, Conflict
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.durability import DURABILITIES
+from lakelog.log.commit.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign

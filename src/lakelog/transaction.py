@@ -7,18 +7,18 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakelog.catalog.name_key import match_name
+from lakelog.changes.changeset import Contents
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.evolution import plan_overwrite, plan_write
+from lakelog.changes.retry import Held, commit_with_retries
+from lakelog.changes.uncommitted_snapshot import PendingSnapshot
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.change_feed import is_kept
-from lakelog.log.conflicts import Reads
-from lakelog.log.contents import Contents
-from lakelog.log.evolution import plan_overwrite, plan_write
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.pending import PendingSnapshot
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.pruning.predicate import Everything
-from lakelog.log.retry import Held, commit_with_retries
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.schema.merge import MergeOptions
 from lakelog.spark.dml.assign import Expression

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakelog.catalog.base import Transaction, now_ms
 from lakelog.catalog.name_key import name_key
+from lakelog.changes.leases import registered_writes
 from lakelog.errors import ConcurrencyError, DatasetNotFoundError, ValidationError, Violation
 from lakelog.log.places import is_absolute
 from lakelog.log.state import Head
 from lakelog.strict_json import describe, is_text
 from lakelog.upkeep.check_files import FileCheck
 from lakelog.upkeep.places import Places
-from lakelog.upkeep.writes import registered_writes
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake

@@ -30,14 +30,14 @@ from lakelog import (
     VersionConflict,
 )
 from lakelog.actions import Action, AddFile, RemoveFile, Txn
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.leases import register_write
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.dataset import Dataset
-from lakelog.log.conflicts import Reads
-from lakelog.log.draft import Description, Draft
-from lakelog.log.retry import Prepared, commit_with_retries
-from lakelog.log.snapshot import milliseconds_of
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.snapshot.snapshot import milliseconds_of
 from lakelog.mirror import checkpoint
 from lakelog.upkeep import vacuum
-from lakelog.upkeep.writes import register_write
 from tests.campaign import shim
 from tests.campaign.history import Digest, Told
 from tests.campaign.journal import Pen

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from lakelog import Dataset, Lake, LakelogError, SqlTxnLogWriter, TransactionManager, connect
 from lakelog.actions import AddFile, RemoveFile
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import Conflict
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import Conflict
 from tests.campaign import shim
 from tests.campaign.shim import Entry, Step, read_journal
 from tests.fixtures.lakes import rows

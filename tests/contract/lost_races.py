@@ -7,9 +7,9 @@ from typing import Any
 
 from lakelog import CommitResult, Dataset, Lake
 from lakelog.actions import Action, AddFile, Metadata, RemoveFile
-from lakelog.log.conflicts import Found, Reads, find_conflict
-from lakelog.log.draft import Description, Draft
-from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.changes.conflicts import Found, Reads, find_conflict
+from lakelog.changes.retry import Prepared, commit_with_retries
+from lakelog.log.commit.draft import Description, Draft
 from tests.contract.samples import add, commit, paths, stats, table
 
 FIRST, SECOND = "2026-01-01", "2026-01-02"

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup
 from lakelog.actions import AddFile
-from lakelog.log.scan import Scan
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.scan import Scan
+from lakelog.log.snapshot.snapshot import Snapshot
 from tests.contract.samples import commit
 
 LONG = "the same thirty-two characters.." * 3

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelog import Dataset, Lake, SqlTxnLogWriter
-from lakelog.log.conflicts import Reads
-from lakelog.log.contents import Contents
-from lakelog.log.draft import Description
+from lakelog.changes.changeset import Contents
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.retry import commit_with_retries
+from lakelog.log.commit.draft import Description
 from lakelog.log.places import Storage, uri_of
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.pruning.reader import parse
-from lakelog.log.retry import commit_with_retries
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.parquet.footers import WrittenFile, harvest
 from lakelog.spark.write.prepared_change import PreparedChange, prepared_from
 from lakelog.spark.write.staging_directory import OwnDirectory

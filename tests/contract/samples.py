@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import lakelog.log.commit
+import lakelog.log.commit.committer
 from lakelog import AddFiles, CommitResult, Dataset, Lake, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, DeletionVector
 
@@ -66,7 +66,7 @@ def messages(violations: Sequence[Any]) -> str:
 
 def set_clock(patched: pytest.MonkeyPatch, lake: Lake, milliseconds: int) -> None:
     """Sets the time of the commits that follow: this machine's, and on PostgreSQL what it answers on the long way."""
-    patched.setattr(lakelog.log.commit, "now_ms", lambda: milliseconds)
+    patched.setattr(lakelog.log.commit.committer, "now_ms", lambda: milliseconds)
     catalog = lake.committer.catalog
     if catalog.dialect == "postgres":
         patched.setitem(catalog.queries._ready, "clock", f"SELECT CAST({milliseconds} AS bigint)")

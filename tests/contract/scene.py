@@ -3,7 +3,7 @@
 import shutil
 
 from lakelog import Lake
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from tests.contract.rivals import START, append, delete
 from tests.contract.upkeep_tables import SCHEMA, there
 from tests.contract.watched import watch

@@ -14,8 +14,8 @@ import pytest
 import lakelog
 import lakelog.telemetry
 from lakelog import Dataset, Lake, LakelogError, SqlTxnLogWriter, TransactionManager
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import Committed, Conflict
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import Committed, Conflict
 from tests.contract.mirror_files import log_of, versions, wait_until
 from tests.contract.registering import put
 from tests.contract.samples import SCHEMA, add, commit, table

@@ -12,7 +12,7 @@ from lakelog import AddFiles, Dataset, Lake, SqlTxnLogWriter, TransactionManager
 from lakelog.actions import Action, DomainMetadata, Protocol, RemoveFile, Txn
 from lakelog.catalog.base import Session
 from lakelog.errors import ConcurrencyError, DatasetNotFoundError, LakelogTimeoutError
-from lakelog.log.outcomes import Conflict
+from lakelog.log.commit.outcomes import Conflict
 from lakelog.log.state import Head, TableMetadata
 from lakelog.schema.delta import to_delta_json
 from tests.contract.samples import SCHEMA, add, commit, paths, stats, table

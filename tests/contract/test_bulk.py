@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakelog.catalog.postgres.transaction
 import lakelog.catalog.postgres.values
 import lakelog.catalog.sqlite.catalog
-import lakelog.log.commit
+import lakelog.log.commit.committer
 import lakelog.log.pruning.bulk_bounds
 from lakelog import AddFiles, Dataset, Lake, RemoveFiles, RowGroup, SqlTxnLogWriter, TransactionManager, ValidationError
 from lakelog.actions import AddFile, RemoveFile, Txn
@@ -219,7 +219,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lakelog.catalog.sqlite.catalog, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres.values, "_CHUNK", 7)
     monkeypatch.setattr(lakelog.catalog.postgres.transaction, "_COPY_FROM", 20)
-    monkeypatch.setattr(lakelog.log.commit, "LOOKED_UP", 7)
+    monkeypatch.setattr(lakelog.log.commit.committer, "LOOKED_UP", 7)
     monkeypatch.setattr(lakelog.log.pruning.bulk_bounds, "_BATCH", 7)
 
 

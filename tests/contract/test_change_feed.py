@@ -10,7 +10,7 @@ import pytest
 
 from lakelog import Dataset, Lake, ValidationError
 from lakelog.actions import AddFile, CdcFile, RemoveFile
-from lakelog.log.change_feed import FEED_SCHEMA, ChangeFeed
+from lakelog.log.feeds.change_feed import FEED_SCHEMA, ChangeFeed
 from tests.contract.samples import OTHER_VECTOR, VECTOR, add, commit, table
 
 KEPT = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}

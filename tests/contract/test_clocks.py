@@ -11,22 +11,28 @@ from typing import Any
 
 import pytest
 
+import lakelog.changes.leases
 import lakelog.lake
-import lakelog.log.commit
-import lakelog.log.times
+import lakelog.log.commit.committer
+import lakelog.log.commit.times
 import lakelog.upkeep.clocks
-import lakelog.upkeep.writes
 from lakelog import Lake, LakelogError
 from lakelog.actions import Txn
 from lakelog.catalog.base import now_ms
-from lakelog.log.draft import Description, Draft
-from lakelog.upkeep.writes import register_write
+from lakelog.changes.leases import register_write
+from lakelog.log.commit.draft import Description, Draft
 from tests.contract.samples import add, commit, set_clock, table
 from tests.contract.upkeep_tables import rewritten, there
 from tests.fixtures.lakes import execute, qualified, rows
 
 DAY = timedelta(days=1) // timedelta(milliseconds=1)
-MODULES = (lakelog.log.commit, lakelog.log.times, lakelog.upkeep.writes, lakelog.upkeep.clocks, lakelog.lake)
+MODULES = (
+    lakelog.log.commit.committer,
+    lakelog.log.commit.times,
+    lakelog.changes.leases,
+    lakelog.upkeep.clocks,
+    lakelog.lake,
+)
 
 
 @pytest.fixture

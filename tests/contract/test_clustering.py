@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lakelog import Dataset, Lake
 from lakelog.actions import DomainMetadata
-from lakelog.log.evolution import plan_overwrite
+from lakelog.changes.evolution import plan_overwrite
 from tests.contract.samples import commit
 from tests.invariants import check_invariants
 

@@ -13,10 +13,10 @@ import pytest
 from lakelog import Lake, LakelogError, ValidationError
 from lakelog.actions import AddFile
 from lakelog.catalog.base import Parameters, Row, Session
-from lakelog.log.bins import Bin
-from lakelog.log.conflicts import Reads, find_conflict
-from lakelog.log.evolution import plan_overwrite
-from lakelog.log.partition_values import files_in
+from lakelog.changes.bins import Bin
+from lakelog.changes.conflicts import Reads, find_conflict
+from lakelog.changes.evolution import plan_overwrite
+from lakelog.changes.partition_values import files_in
 from lakelog.parquet.footers import Harvest
 from lakelog.spark.optimize import compaction as optimize
 from lakelog.spark.write.options import WriteOptions

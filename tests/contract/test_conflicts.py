@@ -12,9 +12,9 @@ import pytest
 
 from lakelog import CommitResult, ConcurrencyError, DatasetNotFoundError, Lake, VersionConflict
 from lakelog.actions import Action, AddFile, Metadata, Protocol, RemoveFile, Txn
-from lakelog.log.conflicts import Found, Reads, find_conflict
-from lakelog.log.files import AddFiles, RemoveFiles
-from lakelog.log.retry import back_off
+from lakelog.changes.conflicts import Found, Reads, find_conflict
+from lakelog.changes.retry import back_off
+from lakelog.log.commit.files import AddFiles, RemoveFiles
 from lakelog.schema import to_delta_json
 from tests.contract.lost_races import BASE, FIRST, SECOND, Setting, Write, file, prepared, removes
 from tests.contract.samples import SCHEMA, VECTOR, commit, paths, table

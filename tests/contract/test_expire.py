@@ -11,10 +11,10 @@ import pytest
 
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DomainMetadata, Protocol, RemoveFile, Txn
-from lakelog.log.change_feed import ChangeFeed
-from lakelog.log.conflicts import Reads
-from lakelog.log.draft import Description, Draft
-from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.retry import Prepared, commit_with_retries
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.upkeep import expiry
 from tests.contract.samples import commit, stats
 from tests.contract.upkeep_tables import ids, numbers, only_path, rewritten, settle, there

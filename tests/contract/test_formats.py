@@ -15,7 +15,7 @@ from lakelog.actions import Action, Txn
 from lakelog.catalog import install
 from lakelog.catalog.base import FORMAT
 from lakelog.importing.hidden_table import HiddenTable
-from lakelog.log.draft import Description, Draft
+from lakelog.log.commit.draft import Description, Draft
 from tests.contract.samples import SCHEMA, add, commit, paths, table
 from tests.fixtures.lakes import Place, catalog_rows, execute, forget_keys, qualified, rows
 from tests.invariants import check_invariants

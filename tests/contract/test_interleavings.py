@@ -18,7 +18,7 @@ from lakelog import (
     ValidationError,
     VersionNotFoundError,
 )
-from lakelog.upkeep import writes
+from lakelog.changes import leases as writes
 from tests.contract import rivals
 from tests.contract.interleaving import Actor, explore
 from tests.contract.rivals import BEFORE, HEAD, OLD, OPERATIONS, START, Operation, Rows, rows_of

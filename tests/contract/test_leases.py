@@ -20,10 +20,10 @@ from lakelog import (
     VersionConflict,
 )
 from lakelog.actions import RemoveFile, Txn
-from lakelog.log.draft import Description, Draft
+from lakelog.changes.leases import LEASE, end_expired_writes, register_write, take_back
+from lakelog.log.commit.draft import Description, Draft
 from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum
-from lakelog.upkeep.writes import LEASE, end_expired_writes, register_write, take_back
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import SCHEMA, ids, move_clock, new_file, rewritten, settle
 from tests.fixtures.lakes import qualified, rows

@@ -18,7 +18,7 @@ import lakelog.mirror.publisher
 import lakelog.mirror.reconciler
 from lakelog import Dataset, Lake, SqlTxnLogWriter, TransactionManager, ValidationError
 from lakelog.actions import CommitInfo, DomainMetadata, Metadata, RemoveFile, Txn
-from lakelog.log.evolution import MIRROR
+from lakelog.changes.evolution import MIRROR
 from tests.contract.mirror_files import actions, file_of, log_of, run_together, versions, wait_until
 from tests.contract.samples import add, commit, stats, table
 from tests.fixtures.lakes import Place, execute, qualified

@@ -15,8 +15,8 @@ from lakelog import AddFiles, Dataset, Lake, RemoveFiles, SqlTxnLogWriter
 from lakelog.catalog.postgres.one_round_trip import statement_of
 from lakelog.catalog.tables import TABLES
 from lakelog.log.pruning.plan import KeyQuery
-from lakelog.log.reading import TO_READ
-from lakelog.log.snapshot import FILE_SCHEMA
+from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.snapshot.snapshot import FILE_SCHEMA
 from tests.contract.samples import add, stats, table
 from tests.fixtures.lakes import COLUMNS, Place, administer, qualified
 

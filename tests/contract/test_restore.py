@@ -10,7 +10,7 @@ import pytest
 
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, VersionConflict
 from lakelog.actions import DeletionVector, Protocol, RemoveFile, Txn
-from lakelog.log.restore import restore
+from lakelog.changes.restore import restore
 from tests.contract.evolution import SCHEMA, data, everything, ids
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.fixtures.lakes import rows

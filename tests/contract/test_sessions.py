@@ -26,8 +26,8 @@ from lakelog import (
 )
 from lakelog.actions import RemoveFile, Txn
 from lakelog.catalog.postgres.catalog import _remedy
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import Conflict
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import Conflict
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.fixtures.lakes import Place, administer, catalog_rows, execute, qualified
 from tests.invariants import check_invariants

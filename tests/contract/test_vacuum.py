@@ -15,11 +15,11 @@ import pytest
 
 from lakelog import Dataset, Lake, LakelogError, LakelogTimeoutError, ValidationError, VersionNotFoundError
 from lakelog.actions import AddFile, CdcFile, DeletionVector, Metadata, Protocol, RemoveFile
+from lakelog.changes.leases import LEASE, register_write, take_back
+from lakelog.changes.restore import restore
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.restore import restore
-from lakelog.log.snapshot import milliseconds_of
+from lakelog.log.snapshot.snapshot import milliseconds_of
 from lakelog.upkeep import vacuum as vacuum_module
-from lakelog.upkeep.writes import LEASE, register_write, take_back
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import (
     SCHEMA,

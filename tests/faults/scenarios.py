@@ -23,7 +23,7 @@ from lakelog.actions import (
     RemoveFile,
     Txn,
 )
-from lakelog.log.draft import Description, Draft
+from lakelog.log.commit.draft import Description, Draft
 from lakelog.schema import to_delta_json
 from tests.fixtures.lakes import Place, rows
 from tests.invariants import check_invariants

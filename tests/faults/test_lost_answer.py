@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from lakelog import CommitOutcomeUnknown, DatabaseError, Lake, LakelogError, LakelogTimeoutError
-from lakelog.log.draft import Description, Draft
+from lakelog.log.commit.draft import Description, Draft
 from tests.faults.children import die, run
 from tests.faults.proxy import Link, Proxy
 from tests.faults.scenarios import (

@@ -13,8 +13,8 @@ import pytest
 from lakelog import CommitOutcomeUnknown, Lake, LakelogError, LakelogTimeoutError, SqlTxnLogWriter
 from lakelog.actions import RemoveFile
 from lakelog.catalog.deadlines import sharing
-from lakelog.log.draft import Description, Draft
-from lakelog.upkeep.writes import register_write
+from lakelog.changes.leases import register_write
+from lakelog.log.commit.draft import Description, Draft
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import add, append, file, prepare, rename, write
 from tests.fixtures.lakes import Place

@@ -13,8 +13,8 @@ import pytest
 
 from lakelog import Lake, VersionConflict
 from lakelog.actions import RemoveFile
+from lakelog.changes.leases import register_write
 from lakelog.upkeep import vacuum
-from lakelog.upkeep.writes import register_write
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import ids, new_file, numbers, put, rewritten, settle
 from tests.faults.children import die, run

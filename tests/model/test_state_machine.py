@@ -35,8 +35,8 @@ from lakelog import (
     VersionNotFoundError,
 )
 from lakelog.actions import Action, AddFile, DeletionVector, Protocol, RemoveFile, Txn
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import Conflict
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import Conflict
 from lakelog.schema import to_delta_json
 from tests.fixtures.lakes import Place, catalog_rows
 from tests.invariants import check_invariants

@@ -20,12 +20,12 @@ from lakelog import (
     read_dataset,
     write_dataset,
 )
+from lakelog.changes.leases import registered_writes
 from lakelog.delta_table.table_builder import LakeTableBuilder
 from lakelog.spark import LakeTable
 from lakelog.spark.frames import setting
 from lakelog.spark.write import parquet_writer as stage_module
 from lakelog.spark.write.parquet_writer import Stage
-from lakelog.upkeep.writes import registered_writes
 from tests.spark.changing import BY_VECTORS, NAME, make, numbered, rows_of
 
 FED = {"delta.enableChangeDataFeed": "true"}

@@ -217,7 +217,7 @@ def compact(lake: Lake) -> None:
 KILLED = """
 import os, signal, sys
 import lakelog, lakelog.spark
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.spark.datasource import stream_writer
 from pyspark_lakelog import DefaultSource
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakelog import CommitOutcomeUnknown, Lake, read_dataset, write_dataset
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.spark.datasource.writer import BatchWriter
 from tests.fixtures.door import BACKENDS, KINDS, NAME, Door
 from tests.fixtures.lakes import catalog_rows

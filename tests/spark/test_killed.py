@@ -16,7 +16,7 @@ from tests.invariants import check_invariants
 APPLICATION = """
 import os, signal, sys
 import lakelog, lakelog.spark
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.spark.write.parquet_writer import Stage
 url, root, schema, change, point = sys.argv[1:]
 

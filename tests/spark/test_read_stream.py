@@ -224,7 +224,7 @@ def test_the_feed_holds_only_what_the_query_has_not_taken(local: Lake, spark: Sp
 KILLED = """
 import os, signal, sys
 import lakelog, lakelog.spark
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.spark import feed
 url, root, checkpoint, step = sys.argv[1:]
 spark = lakelog.spark.session("killed", master="local[1]", config={"spark.driver.memory": "512m"})

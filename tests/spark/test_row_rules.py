@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lakelog.changes.row_rules import RowRules
 from lakelog.errors import ValidationError
-from lakelog.log.row_rules import RowRules
 from lakelog.schema.rules import Check, Rules
 from lakelog.spark.frames import frame_of
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import lakelog
 from lakelog import ConcurrencyError, Dataset, Lake, LakelogError, ValidationError, read_dataset, write_dataset
-from lakelog.upkeep.writes import take_back
+from lakelog.changes.leases import take_back
 from tests.fixtures.lakes import catalog_rows
 from tests.invariants import check_invariants
 from tests.spark.changing import BY_VECTORS, NAME, SCHEMA, conditions, make, numbered, plain, rows, rows_of, table_of

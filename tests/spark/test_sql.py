@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import lakelog
 from lakelog import Lake, ValidationError, write_dataset
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.spark import attach
 
 

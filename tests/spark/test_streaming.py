@@ -73,7 +73,7 @@ def test_what_a_stream_sets_itself_is_refused(local: Lake, spark: SparkSession, 
 KILLED = """
 import os, signal, sys
 import lakelog, lakelog.spark, lakelog.spark.write.parquet_writer as stage
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 url, root, source, checkpoint, step = sys.argv[1:]
 spark = lakelog.spark.session("killed", master="local[1]", config={"spark.driver.memory": "512m"})
 lake = lakelog.connect(url, root=root)

@@ -28,7 +28,7 @@ from lakelog import (
     write_dataset,
 )
 from lakelog.actions import AddFile
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.spark.frames import frame_of
 from lakelog.spark.write.parquet_writer import Stage
 from tests.fixtures.lakes import catalog_rows

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog import ValidationError
-from lakelog.log.bins import DEFAULT_TARGET, Sizes, packed, whole_partitions
+from lakelog.changes.bins import DEFAULT_TARGET, Sizes, packed, whole_partitions
 
 SIZES = Sizes(target=100, minimum=75)
 

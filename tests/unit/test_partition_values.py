@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog.actions import Metadata
-from lakelog.log.partition_values import files_in
+from lakelog.changes.partition_values import files_in
 from lakelog.log.state import TableMetadata
 from lakelog.schema import to_delta_json
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lakelog.actions import Protocol
-from lakelog.log.redefine import upgraded
+from lakelog.changes.redefine import upgraded
 
 LEGACY = Protocol(min_reader_version=2, min_writer_version=5)
 LISTED = Protocol(

@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from lakelog.actions import Metadata, Protocol, RemoveFile, Txn
+from lakelog.changes import retry as retry_module
+from lakelog.changes.conflicts import Found, Reads
+from lakelog.changes.retry import Prepared, back_off, commit_with_retries
 from lakelog.errors import CommitOutcomeUnknown, ConcurrencyError, DatabaseError, ValidationError, VersionConflict
-from lakelog.log import retry as retry_module
-from lakelog.log.commit import Committer
-from lakelog.log.conflicts import Found, Reads
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import CommitResult, Conflict
-from lakelog.log.retry import Prepared, back_off, commit_with_retries
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head
 
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from lakelog.delta_log.json_text import map_text
 from lakelog.delta_log.paths import TableRoot
-from lakelog.log.files import ADD_COLUMNS
+from lakelog.log.commit.files import ADD_COLUMNS
 from lakelog.strict_json import encode_json
 
 PARSED_STATS = "stats_parsed"

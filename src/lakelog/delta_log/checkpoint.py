@@ -20,7 +20,7 @@ from lakelog.delta_log.paths import TableRoot
 from lakelog.delta_log.statistics import sound_stats
 from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, LakelogError, ValidationError
-from lakelog.log.files import ADD_COLUMNS, AddFiles
+from lakelog.log.commit.files import ADD_COLUMNS, AddFiles
 
 SIDECARS = "_sidecars"
 

@@ -11,7 +11,7 @@ from lakelog.delta_table.table_builder import LakeTableBuilder, Mode
 from lakelog.delta_table.table_frames import detail_frame, history_frame, merge_frame, restore_frame
 from lakelog.errors import DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.snapshot import milliseconds_of
+from lakelog.log.snapshot.snapshot import milliseconds_of
 from lakelog.spark.dml import verbs
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder

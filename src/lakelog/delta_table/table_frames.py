@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakelog.detail import DatasetDetail
-from lakelog.log.snapshot import Commit
+from lakelog.log.snapshot.snapshot import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

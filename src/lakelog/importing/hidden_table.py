@@ -8,7 +8,7 @@ from lakelog.catalog.install import check_format
 from lakelog.catalog.name_key import name_key
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import DatasetExistsError, LakelogError
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
 from lakelog.mirror.status import IMPORTING, PUBLISHED, STOPPED, Ledger
 

@@ -21,7 +21,7 @@ from lakelog.importing.hidden_table import HiddenTable, ImportInterrupted, table
 from lakelog.importing.loading import Loader, Progress, Step, commit_step, draft_of
 from lakelog.importing.replay import IDENTITY, Replay, identities
 from lakelog.log.places import root_uri
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
 from lakelog.log.validation.features import supported_features
 from lakelog.log.validation.text import check_name

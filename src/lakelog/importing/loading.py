@@ -12,13 +12,13 @@ from lakelog.delta_log.log import LogCommit, LogListing, read_commit
 from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, ValidationError, Violation
 from lakelog.importing.hidden_table import ImportInterrupted, commit_import
-from lakelog.log.commit import LOOKED_UP
+from lakelog.log.commit.committer import LOOKED_UP
+from lakelog.log.commit.draft import Description, Draft, Input
+from lakelog.log.commit.files import AddFiles
+from lakelog.log.commit.outcomes import Conflict
+from lakelog.log.commit.removes import LiveFile
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.draft import Description, Draft, Input
-from lakelog.log.files import AddFiles
-from lakelog.log.outcomes import Conflict
 from lakelog.log.places import root_uri
-from lakelog.log.removes import LiveFile
 from lakelog.log.state import TableState
 from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.strict_json import json_problem, text_problem

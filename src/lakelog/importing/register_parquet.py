@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.actions import Metadata, Protocol
+from lakelog.changes.new_table import check_definition, configured, described
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
 from lakelog.importing.file_listing import find_files
 from lakelog.importing.hive_partitions import partition_columns
 from lakelog.lake import Lake
-from lakelog.log.draft import Description, Draft
-from lakelog.log.files import AddFiles
-from lakelog.log.new_table import check_definition, configured, described
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.files import AddFiles
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import needed_features
 from lakelog.parquet.footers import (

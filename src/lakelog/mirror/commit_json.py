@@ -14,8 +14,8 @@ from lakelog.catalog.base import Catalog, Row, Session
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
-from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
-from lakelog.log.snapshot import schemas_that_led_to
+from lakelog.log.commit.draft import IN_COMMIT_TIMESTAMPS
+from lakelog.log.snapshot.snapshot import schemas_that_led_to
 from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.mirror.shared_stats import NO_SCHEMAS, SharedStatistics
 from lakelog.strict_json import encode_json

@@ -20,8 +20,8 @@ from lakelog.delta_log.hint import last_checkpoint
 from lakelog.delta_log.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
 from lakelog.delta_log.storage import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
 from lakelog.errors import DatasetNotFoundError, LakelogError, LakelogTimeoutError, ReadOnlyError
-from lakelog.log.commit import Committer
-from lakelog.log.outcomes import Committed
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.outcomes import Committed
 from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import MIRROR
 from lakelog.mirror.checkpoints import Checkpoints

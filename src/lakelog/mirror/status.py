@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from lakelog.catalog.base import Catalog, Session, now_ms
-from lakelog.log.snapshot import moment
+from lakelog.log.snapshot.snapshot import moment
 
 PUBLISHED = "published"
 """All is well; whatever lies above the published version is pending."""

@@ -17,7 +17,7 @@ import pyarrow.fs as pf
 import pyarrow.parquet as pq
 
 from lakelog.errors import LakelogError
-from lakelog.log.files import ADD_COLUMNS, ROW_GROUP_COLUMNS
+from lakelog.log.commit.files import ADD_COLUMNS, ROW_GROUP_COLUMNS
 from lakelog.parquet.bound_texts import Form, form_of
 from lakelog.schema.leaves import Leaf, leaf_columns
 from lakelog.schema.mapping import children

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown
+from lakelog.changes.leases import end_expired_writes, registered_writes
 from lakelog.errors import DatabaseError
+from lakelog.log.commit.times import CLOCKS_APART, time_text
 from lakelog.log.state import Head
-from lakelog.log.times import CLOCKS_APART, time_text
 from lakelog.upkeep.check_bounds import WrongBounds, mend_bounds, wrong_bounds
 from lakelog.upkeep.check_catalog import catalog_findings
 from lakelog.upkeep.check_files import FileCheck
 from lakelog.upkeep.check_mirror import MirrorCheck
 from lakelog.upkeep.findings import CheckReport, Finding, limited
 from lakelog.upkeep.retention import read_retention
-from lakelog.upkeep.writes import end_expired_writes, registered_writes
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake

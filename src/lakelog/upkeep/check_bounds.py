@@ -8,8 +8,8 @@ from types import NoneType
 from typing import NamedTuple
 
 from lakelog.catalog.base import Row, Session, Transaction
-from lakelog.log.commit import Committer
-from lakelog.log.few_files import WITHOUT_STATISTICS, bounds_by_leaf
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.few_files import WITHOUT_STATISTICS, bounds_by_leaf
 from lakelog.log.pruning.bounds import INFINITY, Bounds, text_span
 from lakelog.log.state import Head, TableMetadata, read_metadata
 from lakelog.log.validation.stats import checked_stats

@@ -13,7 +13,7 @@ from lakelog.delta_log.names import LAST_CHECKPOINT, checkpoint_name, version_of
 from lakelog.delta_log.storage import LogFile, LogStore
 from lakelog.errors import DeltaLogError, ValidationError
 from lakelog.importing.replay import identities
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.checkpoints import Checkpoints
 from lakelog.upkeep.findings import Finding

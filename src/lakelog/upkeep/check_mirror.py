@@ -7,7 +7,7 @@ from dataclasses import replace
 from lakelog.delta_log.names import commit_name, version_of
 from lakelog.delta_log.storage import log_store
 from lakelog.errors import LakelogError
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.commit_json import (
     MARK,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import now_ms
 from lakelog.errors import LakelogError
-from lakelog.log.times import CLOCKS_APART, time_text
+from lakelog.log.commit.times import CLOCKS_APART, time_text
 
 if TYPE_CHECKING:
-    from lakelog.log.commit import Committer
+    from lakelog.log.commit.committer import Committer
 
 
 def agreed_time(committer: "Committer", root: str) -> int:

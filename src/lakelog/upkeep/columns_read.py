@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
-from lakelog.log.reading import file_groups
-from lakelog.log.snapshot import schemas_that_led_to
+from lakelog.log.snapshot.file_groups import file_groups
+from lakelog.log.snapshot.snapshot import schemas_that_led_to
 from lakelog.log.state import Head, read_metadata
 from lakelog.schema.mapping import children, physical_name
 from lakelog.schema.projection import Conversion, Kind, Parts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown, Session, Transaction
 from lakelog.errors import CommitOutcomeUnknown, DatabaseError, LakelogError, ValidationError, Violation
-from lakelog.log.snapshot import milliseconds_of, moment
+from lakelog.log.snapshot.snapshot import milliseconds_of, moment
 from lakelog.log.state import Head
 from lakelog.mirror.status import OFF, PUBLISHED
 from lakelog.strict_json import describe

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown
 from lakelog.catalog.install import check_format
+from lakelog.changes.leases import end_expired_writes, register_vacuum, registered_writes, take_back
 from lakelog.errors import DatabaseError
 from lakelog.log.state import Head
 from lakelog.threads import map_in_threads
@@ -26,7 +27,6 @@ from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap, refus
 from lakelog.upkeep.neighbours import refuse_tables_below
 from lakelog.upkeep.places import Places, key_of
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
-from lakelog.upkeep.writes import end_expired_writes, register_vacuum, registered_writes, take_back
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset

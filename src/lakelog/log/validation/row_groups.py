@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lakelog.errors import Violation
-from lakelog.log.files import RowGroup
+from lakelog.log.commit.files import RowGroup
 from lakelog.log.validation.fields import MAX_INT32, MAX_INT64
 from lakelog.log.validation.stats import checked_stats
 from lakelog.strict_json import describe

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lakelog.actions import NAME, TEXT_MAP, CommitInfo, DomainMetadata, Field, Metadata, Protocol, Txn
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.feed_columns import feed_column_problems
+from lakelog.log.feeds.columns import feed_column_problems
 from lakelog.log.validation.features import protocol_problems
 from lakelog.log.validation.fields import field_violations
 from lakelog.schema.mapping import MODE, MODES

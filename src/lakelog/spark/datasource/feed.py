@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from lakelog.log.reading import FileGroup
-from lakelog.log.snapshot import Snapshot, moment
+from lakelog.log.feeds.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot, moment
 from lakelog.schema.projection import Part, composed, convert_type, project
 from lakelog.spark.datasource.rows import DataFile, FilesToRead
 from lakelog.spark.datasource.scan import cut, data_files, largest_task

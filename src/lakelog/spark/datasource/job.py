@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakelog.actions import Metadata, Protocol
+from lakelog.changes.evolution import WritePlan, plan_overwrite
+from lakelog.changes.leases import register_write
+from lakelog.changes.row_rules import RowRules
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.places import write_directory
-from lakelog.log.row_rules import RowRules
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.normalize import normalize
@@ -31,7 +32,6 @@ from lakelog.spark.write.table_change import (
     is_done,
     prepare_change,
 )
-from lakelog.upkeep.writes import register_write
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -12,8 +12,8 @@ from typing import TypeVar
 import lakelog
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.durability import DURABILITIES
-from lakelog.log.snapshot import milliseconds_of
+from lakelog.log.commit.durability import DURABILITIES
+from lakelog.log.snapshot.snapshot import milliseconds_of
 from lakelog.spark.write.options import RETRIES, WriteOptions
 
 

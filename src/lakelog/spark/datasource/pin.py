@@ -8,7 +8,7 @@ import pyarrow as pa
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError
 from lakelog.lake import Lake
-from lakelog.log.feed_range import FeedRange, feed_range
+from lakelog.log.feeds.range import FeedRange, feed_range
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.datasource.feed import feed_schema

@@ -7,8 +7,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakelog.dataset import Dataset
 from lakelog.lake import Lake
-from lakelog.log.change_feed import ChangeFeed
-from lakelog.log.reading import TO_READ
+from lakelog.log.feeds.change_feed import ChangeFeed
+from lakelog.log.snapshot.file_groups import TO_READ
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options
 from lakelog.spark.datasource.pin import Pin, asked_changes, pinned_dataset

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.log.files import REMOVED
+from lakelog.log.commit.files import REMOVED
 from lakelog.log.pruning.literals import DAY, Value
 from lakelog.log.pruning.predicate import Condition, holds
 from lakelog.log.pruning.reader import depends_on_settings, read_condition
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
 from lakelog.spark.datasource.rows import typed_value
 from lakelog.spark.read.partitions import is_instant, partition_values

@@ -9,8 +9,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.reading import FileGroup
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, readable
 from lakelog.schema.projection import composed, project

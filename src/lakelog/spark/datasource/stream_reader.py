@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
-from lakelog.log.change_feed import ChangeFeed
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
+from lakelog.log.feeds.change_feed import ChangeFeed
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.spark.datasource.budget import Budget
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options

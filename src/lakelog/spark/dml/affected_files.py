@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from lakelog.dataset import Dataset
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Everything, Predicate
-from lakelog.log.scan import Scan
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.scan import Scan
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.spark.dml.deletion_vectors import indexes_by_file
 from lakelog.spark.frames import aliased
 from lakelog.spark.predicates.analysis import condition_of, empty_frame

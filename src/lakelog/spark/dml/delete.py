@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lakelog.changes.conflicts import Reads
 from lakelog.dataset import Dataset
-from lakelog.log.change_feed import is_kept
-from lakelog.log.conflicts import Reads
 from lakelog.log.deletion_vectors import live_rows
-from lakelog.log.feed_columns import CHANGE_TYPE
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.feeds.change_feed import is_kept
+from lakelog.log.feeds.columns import CHANGE_TYPE
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.deletion_vectors import Marked, can_be_marked, vector_metrics, wants_vectors
 from lakelog.spark.dml.history_text import shown_condition

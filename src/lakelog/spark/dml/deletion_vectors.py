@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.actions import DeletionVector
+from lakelog.changes.restore import added_again
 from lakelog.log.deletion_vectors import PROPERTY, VectorFile, check_writable, live_rows, loosened, vectors_of
 from lakelog.log.places import root_uri
-from lakelog.log.restore import added_again
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.validation.features import supported_features
 from lakelog.spark.read.deleted_rows import deleted_indexes
 from lakelog.spark.read.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path

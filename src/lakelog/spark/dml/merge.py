@@ -17,14 +17,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.evolution import WritePlan, plan_write
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.change_feed import is_kept
-from lakelog.log.conflicts import Reads
-from lakelog.log.evolution import WritePlan, plan_write
-from lakelog.log.feed_columns import CHANGE_TYPE
+from lakelog.log.feeds.change_feed import is_kept
+from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.pruning.predicate import Everything
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.merge import MergeOptions
 from lakelog.schema.spark import from_spark

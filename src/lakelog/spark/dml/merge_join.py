@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.feed_columns import CHANGE_TYPE
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.feeds.columns import CHANGE_TYPE
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project

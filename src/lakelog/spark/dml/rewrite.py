@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.actions import Action
+from lakelog.changes.changeset import Contents
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.evolution import WritePlan
+from lakelog.changes.restore import inherited_from, row_groups_of
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.conflicts import Reads
-from lakelog.log.contents import Contents
-from lakelog.log.draft import Description, Inherited
-from lakelog.log.evolution import WritePlan
-from lakelog.log.files import REMOVED
-from lakelog.log.outcomes import CommitResult
+from lakelog.log.commit.draft import Description, Inherited
+from lakelog.log.commit.files import REMOVED
+from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.places import is_absolute
-from lakelog.log.restore import inherited_from, row_groups_of
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.projection import project

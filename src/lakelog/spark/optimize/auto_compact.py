@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from lakelog.changes.bins import TARGET_SIZE, Sizes, packed
 from lakelog.dataset import Dataset
 from lakelog.lake import Lake
-from lakelog.log.bins import TARGET_SIZE, Sizes, packed
-from lakelog.log.reading import TO_READ
+from lakelog.log.snapshot.file_groups import TO_READ
 from lakelog.spark.frames import session_for
 from lakelog.spark.optimize.compaction import Asked, OptimizeResult, check_rewritable, rewritten
 from lakelog.spark.write.prepared_change import PreparedChange, Result

@@ -12,17 +12,17 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import DeletionVector
 from lakelog.arguments import NAMES
+from lakelog.changes.bins import Bin, Sizes, packed, whole_partitions
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.partition_values import files_in
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.bins import Bin, Sizes, packed, whole_partitions
-from lakelog.log.conflicts import Reads
-from lakelog.log.draft import Description, Draft
-from lakelog.log.files import REMOVED, AddFiles, RemoveFiles
-from lakelog.log.partition_values import files_in
-from lakelog.log.reading import TO_READ
-from lakelog.log.retry import Prepared, commit_with_retries
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.files import REMOVED, AddFiles, RemoveFiles
+from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakelog.log.bins import Bin
+from lakelog.changes.bins import Bin
 from lakelog.spark.expressions import quoted
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.lake import Lake
-from lakelog.log.change_feed import ChangeFeed
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.feed_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS
-from lakelog.log.feed_range import feed_range
-from lakelog.log.reading import FileGroup
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.feeds.change_feed import ChangeFeed
+from lakelog.log.feeds.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS
+from lakelog.log.feeds.range import feed_range
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import spark_door

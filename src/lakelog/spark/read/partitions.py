@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from lakelog.catalog.stored import stored_json
 from lakelog.log.places import WRITE
-from lakelog.log.reading import FileGroup
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.parquet.hive import NULL_DIRECTORY, directory_of
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import aliased

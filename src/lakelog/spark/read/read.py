@@ -17,9 +17,9 @@ from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.places import WRITE
 from lakelog.log.pruning.predicate import Everything, Predicate
-from lakelog.log.reading import TO_READ, FileGroup
-from lakelog.log.scan import Scan
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
+from lakelog.log.snapshot.scan import Scan
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import refusing, spark_door

@@ -6,12 +6,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
+from lakelog.changes.evolution import alter_checked
+from lakelog.changes.properties import add_constraint as with_constraint
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.evolution import alter_checked
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.properties import add_constraint as with_constraint
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.alter import Layout
 from lakelog.schema.assignment import assignment_problems

@@ -24,9 +24,9 @@ from pyspark.sql import functions as F
 from lakelog.dataset import Dataset
 from lakelog.errors import DatabaseError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.appends import Appends, are_partitioned_by
-from lakelog.log.reading import TO_READ, FileGroup
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.feeds.appends import Appends, are_partitioned_by
+from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark

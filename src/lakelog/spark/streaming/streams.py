@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.appends import FILES_PER_TRIGGER, Appends, first_version
-from lakelog.log.change_feed import is_kept
-from lakelog.log.feed_columns import FEED_PROPERTY
-from lakelog.log.snapshot import milliseconds_of, moment
+from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, first_version
+from lakelog.log.feeds.change_feed import is_kept
+from lakelog.log.feeds.columns import FEED_PROPERTY
+from lakelog.log.snapshot.snapshot import milliseconds_of, moment
 from lakelog.spark.datasource.registration import register
 from lakelog.spark.errors import spark_door
 from lakelog.spark.frames import session_for

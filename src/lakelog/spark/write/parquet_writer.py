@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import CdcFile
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
-from lakelog.log.feed_columns import CHANGE_TYPE
+from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from lakelog.changes.changeset import Contents
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.lake import Lake
-from lakelog.log.conflicts import Reads
-from lakelog.log.contents import Contents
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.retry import Prepared, commit_with_retries
+from lakelog.log.commit.outcomes import CommitResult
 from lakelog.spark.write.staging_directory import OwnDirectory
 
 Result = TypeVar("Result")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakelog.log.bins import Bin
-from lakelog.log.snapshot import Snapshot
+from lakelog.changes.bins import Bin
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.spark.expressions import quoted
 from lakelog.spark.optimize.zorder import along_curve
 from lakelog.spark.read.manifest import Files, names_of

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import Metadata, Protocol, Txn
+from lakelog.changes.changeset import Contents
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.evolution import WritePlan
+from lakelog.changes.new_table import definition
+from lakelog.changes.partition_values import files_in
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.log.conflicts import Reads
-from lakelog.log.contents import Contents
-from lakelog.log.draft import Description, Draft
-from lakelog.log.evolution import WritePlan
-from lakelog.log.feed_columns import feed_column_problems
-from lakelog.log.files import REMOVED
-from lakelog.log.new_table import definition
-from lakelog.log.outcomes import CommitResult
-from lakelog.log.partition_values import files_in
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.files import REMOVED
+from lakelog.log.commit.outcomes import CommitResult
+from lakelog.log.feeds.columns import feed_column_problems
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest

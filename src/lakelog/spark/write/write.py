@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from lakelog.changes.evolution import WritePlan, plan_overwrite
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     DatasetExistsError,
@@ -17,9 +18,8 @@ from lakelog.errors import (
     Violation,
 )
 from lakelog.lake import Lake
-from lakelog.log.evolution import WritePlan, plan_overwrite
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.projection import project

@@ -16,11 +16,11 @@ from lakelog.catalog.base import Row
 from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import LakelogError, ValidationError, VersionNotFoundError, Violation
-from lakelog.log.appends import are_partitioned_by
-from lakelog.log.commit import Committer
-from lakelog.log.feed_columns import FEED_PROPERTY, feed_column_problems
-from lakelog.log.reading import TO_READ
-from lakelog.log.snapshot import FILE_SCHEMA, Snapshot
+from lakelog.log.commit.committer import Committer
+from lakelog.log.feeds.appends import are_partitioned_by
+from lakelog.log.feeds.columns import FEED_PROPERTY, feed_column_problems
+from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.snapshot.snapshot import FILE_SCHEMA, Snapshot
 from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.schema.changes import changes_between
 

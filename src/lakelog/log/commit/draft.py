@@ -19,11 +19,11 @@ from lakelog.actions import (
 )
 from lakelog.catalog.base import Row, Rows
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.few_files import FewFiles
-from lakelog.log.files import AddFiles, RemoveFiles, RowGroup
-from lakelog.log.many_files import ManyFiles
+from lakelog.log.commit.few_files import FewFiles
+from lakelog.log.commit.files import AddFiles, RemoveFiles, RowGroup
+from lakelog.log.commit.many_files import ManyFiles
+from lakelog.log.commit.removes import LiveFile, Removes
 from lakelog.log.places import is_absolute
-from lakelog.log.removes import LiveFile, Removes
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
 from lakelog.log.validation.features import upgrade_problems
@@ -35,7 +35,7 @@ from lakelog.schema.projection import is_native, project
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 if TYPE_CHECKING:
-    from lakelog.log.outcomes import Committed
+    from lakelog.log.commit.outcomes import Committed
 
 FEW = 200
 """Up to this many files, plain Python is faster than Arrow."""

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.actions import Action, Metadata
+from lakelog.changes.clustering import CLUSTERING, cluster_as
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.errors import LakelogError
-from lakelog.log.clustering import CLUSTERING, cluster_as
-from lakelog.log.commit import Committer
-from lakelog.log.conflicts import Reads
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft, Inherited
+from lakelog.log.commit.files import ADD_COLUMNS, REMOVED, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles, among
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.draft import Description, Draft, Inherited
-from lakelog.log.files import ADD_COLUMNS, REMOVED, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles, among
 from lakelog.log.places import missing, root_uri, uri_of
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.retry import Prepared, commit_with_retries
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema.leaves import leaf_columns
 from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded, physical_schema

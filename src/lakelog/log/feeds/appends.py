@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelog.errors import LakelogError, ValidationError, VersionNotFoundError, Violation
-from lakelog.log.reading import TO_READ
-from lakelog.log.snapshot import Changes, milliseconds_of
+from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.snapshot.snapshot import Changes, milliseconds_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:

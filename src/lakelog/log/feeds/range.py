@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
-from lakelog.log.appends import version_from
-from lakelog.log.snapshot import milliseconds_of, moment
+from lakelog.log.feeds.appends import version_from
+from lakelog.log.snapshot.snapshot import milliseconds_of, moment
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset

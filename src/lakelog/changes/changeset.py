@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from lakelog.actions import Action, Metadata, Protocol, Txn
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.draft import Description, Draft, Inherited, Input
-from lakelog.log.files import AddFiles, RemoveFiles
+from lakelog.log.commit.draft import Description, Draft, Inherited, Input
+from lakelog.log.commit.files import AddFiles, RemoveFiles
 
 SEVERAL = "TRANSACTION"
 """The operation of a commit that is several changes of a table."""

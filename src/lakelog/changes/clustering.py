@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakelog.actions import DomainMetadata
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.schema.mapping import children
 from lakelog.strict_json import parse_json
 

@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 from lakelog.actions import Action, Metadata
 from lakelog.catalog.base import Row
 from lakelog.catalog.stored import stored_json
+from lakelog.changes.clustering import CLUSTERING, cluster_by_what_stays, clustering_columns
+from lakelog.changes.conflicts import Reads
+from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.log.clustering import CLUSTERING, cluster_by_what_stays, clustering_columns
-from lakelog.log.commit import Committer
-from lakelog.log.conflicts import Reads
-from lakelog.log.draft import Description, Draft
-from lakelog.log.outcomes import CommitResult, Conflict
-from lakelog.log.reading import FileGroup
-from lakelog.log.retry import Prepared, commit_with_retries
-from lakelog.log.snapshot import Snapshot, moment
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.outcomes import CommitResult, Conflict
+from lakelog.log.snapshot.file_groups import FileGroup
+from lakelog.log.snapshot.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
@@ -82,7 +82,7 @@ class WritePlan:
         break a constraint, and ``ValidationError`` for data of another schema than the plan was made for, and for a
         table with rules that only Spark can follow.
         """
-        from lakelog.log.row_rules import RowRules
+        from lakelog.changes.row_rules import RowRules
         from lakelog.schema.convert import apply, null_problems
 
         planned, found = (

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from lakelog.actions import Metadata, Protocol
+from lakelog.changes.clustering import cluster_as
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.clustering import cluster_as
-from lakelog.log.commit import Committer
-from lakelog.log.draft import Description, Draft
-from lakelog.log.files import REMOVED, RemoveFiles
-from lakelog.log.outcomes import CommitResult, Conflict
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Description, Draft
+from lakelog.log.commit.files import REMOVED, RemoveFiles
+from lakelog.log.commit.outcomes import CommitResult, Conflict
+from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.validation.features import (
     FEATURE_READER_VERSION,
     FEATURE_WRITER_VERSION,

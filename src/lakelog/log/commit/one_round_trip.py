@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from lakelog.catalog.base import OutcomeUnknown, Row, SmallCommit, Stands
 from lakelog.catalog.deadlines import Deadline
-from lakelog.log.draft import Draft
-from lakelog.log.outcomes import CommitResult, Committed
+from lakelog.log.commit.draft import Draft
+from lakelog.log.commit.outcomes import CommitResult, Committed
 from lakelog.log.state import TableState
 from lakelog.strict_json import encode_json
 from lakelog.telemetry import CommitRecord
 
 if TYPE_CHECKING:
-    from lakelog.log.commit import Committer
+    from lakelog.log.commit.committer import Committer
 
 
 def commit_small(

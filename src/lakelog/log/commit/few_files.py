@@ -6,7 +6,7 @@ from typing import Any
 from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.base import Row
 from lakelog.errors import DatabaseError, Violation
-from lakelog.log.files import RowGroup, add_values
+from lakelog.log.commit.files import RowGroup, add_values
 from lakelog.log.pruning.bounds import Bounds, bounds_of, partition_bounds
 from lakelog.log.state import TableMetadata
 

@@ -12,9 +12,9 @@ from lakelog.actions import Action
 from lakelog.catalog.base import Transaction
 from lakelog.catalog.deadlines import Deadline, sharing
 from lakelog.errors import LakelogError, LakelogTimeoutError, ValidationError
-from lakelog.log.draft import Description, Draft, Input, integer_problems
-from lakelog.log.files import AddFiles, RowGroup
-from lakelog.log.outcomes import Conflict
+from lakelog.log.commit.draft import Description, Draft, Input, integer_problems
+from lakelog.log.commit.files import AddFiles, RowGroup
+from lakelog.log.commit.outcomes import Conflict
 from lakelog.telemetry import CommitRecord
 from lakelog.threads import start_thread
 

@@ -35,13 +35,13 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
-from lakelog.log.draft import Draft
-from lakelog.log.durability import DataSync
-from lakelog.log.outcomes import CommitResult, Committed, Conflict, Outcome, Watcher
-from lakelog.log.removes import LiveFile
-from lakelog.log.small_commit import commit_small, version_row
+from lakelog.log.commit.draft import Draft
+from lakelog.log.commit.durability import DataSync
+from lakelog.log.commit.one_round_trip import commit_small, version_row
+from lakelog.log.commit.outcomes import CommitResult, Committed, Conflict, Outcome, Watcher
+from lakelog.log.commit.removes import LiveFile
+from lakelog.log.commit.times import AheadOfTheClock
 from lakelog.log.state import Head, States, TableState
-from lakelog.log.times import AheadOfTheClock
 from lakelog.telemetry import CommitRecord, count_failed_watch, log_safely
 
 LOOKED_UP = 8192

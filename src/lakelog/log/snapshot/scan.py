@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Condition, Everything, Predicate, columns_in
 from lakelog.log.pruning.reader import read_condition
-from lakelog.log.snapshot import Snapshot, column_types
+from lakelog.log.snapshot.snapshot import Snapshot, column_types
 
 _KEY = ["version", "ordinal"]
 

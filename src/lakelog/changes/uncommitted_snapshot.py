@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.changes.changeset import Contents, paths_of
 from lakelog.errors import ValidationError
-from lakelog.log.contents import Contents, paths_of
 from lakelog.log.pruning.predicate import Predicate
-from lakelog.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Snapshot
+from lakelog.log.snapshot.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Snapshot
 
 _KEY = ["version", "ordinal"]
 

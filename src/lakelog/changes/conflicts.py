@@ -39,12 +39,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.changes.partition_values import PartitionValues, files_in
 from lakelog.errors import ValidationError
-from lakelog.log.commit import Committer
-from lakelog.log.partition_values import PartitionValues, files_in
+from lakelog.log.commit.committer import Committer
 from lakelog.log.pruning.plan import KeyQuery
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate
-from lakelog.log.snapshot import search_plan
+from lakelog.log.snapshot.snapshot import search_plan
 from lakelog.log.state import TableMetadata
 
 _KEY = pa.schema([("version", pa.int64()), ("ordinal", pa.int32())])

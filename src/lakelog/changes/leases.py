@@ -14,8 +14,8 @@ from typing import Any
 from lakelog.catalog.base import OutcomeUnknown, Parameters, Row, Session, Transaction, now_ms
 from lakelog.catalog.queries import Queries
 from lakelog.errors import DatabaseError
-from lakelog.log.commit import Committer
-from lakelog.log.snapshot import moment
+from lakelog.log.commit.committer import Committer
+from lakelog.log.snapshot.snapshot import moment
 from lakelog.telemetry import report_safely
 
 LEASE = timedelta(days=7)

@@ -15,12 +15,12 @@ from lakelog.catalog.queries import Queries
 from lakelog.catalog.stored import stored_json
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
-from lakelog.log.commit import Committer
+from lakelog.log.commit.committer import Committer
 from lakelog.log.pruning.plan import Column, KeyQuery, Plan, bind, columns_of
 from lakelog.log.pruning.predicate import Everything, Nothing, Predicate, disjunction
 from lakelog.log.pruning.reader import parse
 from lakelog.log.pruning.row_groups import matching
-from lakelog.log.reading import FileGroup, file_groups, lineage
+from lakelog.log.snapshot.file_groups import FileGroup, file_groups, lineage
 from lakelog.log.state import Head, TableMetadata, TableState, read_metadata
 from lakelog.schema import from_bytes, leaf_columns
 from lakelog.strict_json import describe

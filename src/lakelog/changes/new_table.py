@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import now_ms
+from lakelog.changes.properties import FEATURE, MIN_READER, MIN_WRITER, check_new
+from lakelog.changes.redefine import upgraded
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.properties import FEATURE, MIN_READER, MIN_WRITER, check_new
-from lakelog.log.redefine import upgraded
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.log.validation.text import check_name
 from lakelog.schema import to_delta_json

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from lakelog.actions import AddFile, DeletionVector
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.few_files import WITHOUT_STATISTICS, dig, partition_key_problem
-from lakelog.log.files import (
+from lakelog.log.commit.few_files import WITHOUT_STATISTICS, dig, partition_key_problem
+from lakelog.log.commit.files import (
     ADD_COLUMNS,
     ROW_GROUP_COLUMNS,
     AddFiles,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelog.catalog.deadlines import sharing
+from lakelog.changes.conflicts import Found, Reads, find_conflict
 from lakelog.errors import ConcurrencyError, LakelogTimeoutError, ValidationError, Violation
-from lakelog.log.commit import Committer
-from lakelog.log.conflicts import Found, Reads, find_conflict
-from lakelog.log.draft import Draft, Inherited, integer_problems
-from lakelog.log.outcomes import CommitResult, Conflict
+from lakelog.log.commit.committer import Committer
+from lakelog.log.commit.draft import Draft, Inherited, integer_problems
+from lakelog.log.commit.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head
 
 _SHORTEST = 0.02

@@ -10,7 +10,7 @@ from lakelog.actions import DeletionVector, RemoveFile
 from lakelog.catalog.base import Rows
 from lakelog.catalog.tables import TABLES
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.files import (
+from lakelog.log.commit.files import (
     REMOVE_COLUMNS,
     RemoveFiles,
     any_valid,

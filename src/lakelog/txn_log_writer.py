@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakelog.log.draft import Description, Draft, Input
-from lakelog.log.files import RowGroup
-from lakelog.log.outcomes import CommitResult, Conflict
-from lakelog.log.retry import append
+from lakelog.changes.retry import append
+from lakelog.log.commit.draft import Description, Draft, Input
+from lakelog.log.commit.files import RowGroup
+from lakelog.log.commit.outcomes import CommitResult, Conflict
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake

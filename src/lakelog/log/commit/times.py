@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from lakelog.catalog.base import now_ms
-from lakelog.log.draft import Draft
+from lakelog.log.commit.draft import Draft
 from lakelog.telemetry import log
 
 CLOCKS_APART = 60_000

@@ -10,14 +10,14 @@ from urllib.parse import unquote
 
 from lakelog.actions import AddFile, CdcFile, DeletionVector
 from lakelog.errors import LakelogError
+from lakelog.log.commit.files import AddFiles
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.files import AddFiles
 from lakelog.log.places import is_absolute, root_uri
 from lakelog.threads import map_in_threads
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Catalog
-    from lakelog.log.draft import Draft
+    from lakelog.log.commit.draft import Draft
 
 DURABILITIES = ("full", "relaxed")
 """What ``connect`` takes. With the latter, the system writes files to the disk when it likes to."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from lakelog.changes.bins import TARGET_SIZE
 from lakelog.errors import ValidationError, Violation
-from lakelog.log.bins import TARGET_SIZE
-from lakelog.log.draft import IN_COMMIT_TIMESTAMPS
+from lakelog.log.commit.draft import IN_COMMIT_TIMESTAMPS
 from lakelog.log.intervals import LONGEST, milliseconds_in
 from lakelog.log.validation.features import FEATURES, FENCED, MIRROR, SWITCHES, unenforced_features
 from lakelog.log.validation.text import content_problem, label_problem
