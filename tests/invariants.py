@@ -14,7 +14,7 @@ from lakelog.log.state import Head
 from lakelog.mirror.commit_json import delta_json, is_import, older_schemas, read_rows
 from lakelog.schema import from_bytes, from_delta_json
 from lakelog.schema.mapping import is_mapped
-from lakelog.upkeep.check_catalog import catalog_findings
+from lakelog.upkeep.check.catalog import catalog_findings
 from tests.fixtures.lakes import COLUMNS, VIEWS, qualified
 
 Row = dict[str, Any]

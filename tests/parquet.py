@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 
 from lakelog import CommitResult, Dataset, FileGroup, Lake, Snapshot, SqlTxnLogWriter
 from lakelog.actions import Action, AddFile, RemoveFile
-from lakelog.log.places import Storage, uri_of
-from lakelog.schema.convert import apply
+from lakelog.schema.evolution.convert import apply
+from lakelog.schema.evolution.projection import project, renamed
 from lakelog.schema.mapping import loosened
-from lakelog.schema.projection import project, renamed
+from lakelog.storage.uris import Storage, uri_of
 
 
 def write(lake: Lake, dataset: Dataset, data: pa.Table, **options: Any) -> CommitResult:

@@ -73,5 +73,5 @@ def _without_fsync(run: Callable[[], float]) -> Callable[[], float]:
 
 @contextmanager
 def _no_fsync() -> Iterator[None]:
-    with mock.patch("lakelog.delta_log.storage.os.fsync"):
+    with mock.patch("lakelog.storage.log_store.os.fsync"):
         yield

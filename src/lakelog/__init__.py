@@ -31,7 +31,7 @@ from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.file_groups import FileGroup
 from lakelog.log.snapshot.snapshot import Changes, Commit, Snapshot
 from lakelog.mirror.status import MirrorStatus
-from lakelog.schema.changes import SchemaChange
+from lakelog.schema.evolution.changes import SchemaChange
 from lakelog.transaction_manager import TransactionManager, TxContext
 from lakelog.txn_log_writer import SqlTxnLogWriter
 

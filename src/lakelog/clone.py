@@ -30,17 +30,17 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
-from lakelog.locations import absolute
 from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.draft import Description, Draft, Inherited
 from lakelog.log.commit.files import REMOVED, AddFiles, RemoveFiles, among
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.places import WRITE, Storage, is_absolute, root_uri, uri_of, write_directory
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol, supported_features
 from lakelog.log.validation.text import check_name
 from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded
+from lakelog.storage.locations import absolute
+from lakelog.storage.uris import WRITE, Storage, is_absolute, root_uri, uri_of, write_directory
 from lakelog.threads import map_in_threads
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.schema.alter import (
+from lakelog.schema.evolution.alter import (
     Layout,
     add_column,
     drop_column,
@@ -27,7 +27,7 @@ from lakelog.schema.alter import (
     set_default,
     widen_column,
 )
-from lakelog.schema.merge import MergeOptions
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.rules import constraint_key, constraints_in, expression_problem
 from lakelog.strict_json import json_problem
 

@@ -28,7 +28,6 @@ from lakelog.errors import (
     ValidationError,
     Violation,
 )
-from lakelog.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
 from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.draft import Description, Draft
 from lakelog.log.commit.durability import DURABILITIES
@@ -38,6 +37,7 @@ from lakelog.log.validation.text import check_name, name_problem
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema.rules import with_rules
+from lakelog.storage.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
 from lakelog.strict_json import describe, is_text
 from lakelog.telemetry import CommitRecord, observe_pool
 from lakelog.upkeep.neighbours import refuse_table_above
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lakelog.importing.import_delta import ImportReport
     from lakelog.transaction import LakeTransaction
     from lakelog.undrop import Borrowed
-    from lakelog.upkeep.findings import CheckReport
+    from lakelog.upkeep.check.findings import CheckReport
 
 _MOST_CONNECTIONS = 10_000
 _SOURCE = Kind("a dataset or its name", lambda value: isinstance(value, Dataset) or is_text(value))
@@ -465,7 +465,7 @@ class Lake:
         checkpoints of the mirror, leases of writes that died. Data that is missing is reported, with the versions that
         need it.
         """
-        from lakelog.upkeep.check import check
+        from lakelog.upkeep.check.check import check
 
         return check(self, name, repair=repair, deep=deep)
 

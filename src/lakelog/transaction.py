@@ -11,6 +11,7 @@ from lakelog.changes.changeset import Contents
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.evolution import plan_overwrite, plan_write
 from lakelog.changes.retry import Held, commit_with_retries
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.changes.uncommitted_snapshot import PendingSnapshot
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError, ValidationError, Violation
@@ -20,7 +21,7 @@ from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head
-from lakelog.schema.merge import MergeOptions
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -34,7 +35,6 @@ from lakelog.spark.predicates.determinism import parsed_once
 from lakelog.spark.read.read import read_snapshot
 from lakelog.spark.write.options import WriteOptions
 from lakelog.spark.write.prepared_change import PreparedChange, prepared_from
-from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.spark.write.table_change import is_done
 from lakelog.spark.write.write import prepare_write
 

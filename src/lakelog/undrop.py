@@ -14,10 +14,10 @@ from lakelog.catalog.base import Transaction, now_ms
 from lakelog.catalog.name_key import name_key
 from lakelog.changes.leases import registered_writes
 from lakelog.errors import ConcurrencyError, DatasetNotFoundError, ValidationError, Violation
-from lakelog.log.places import is_absolute
 from lakelog.log.state import Head
+from lakelog.storage.uris import is_absolute
 from lakelog.strict_json import describe, is_text
-from lakelog.upkeep.check_files import FileCheck
+from lakelog.upkeep.check.files import FileCheck
 from lakelog.upkeep.places import Places
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelog import Dataset, DatasetNotFoundError, Lake, LakelogError
-from lakelog.schema.convert import apply
-from lakelog.schema.projection import project
+from lakelog.schema.evolution.convert import apply
+from lakelog.schema.evolution.projection import project
 from tests.fixtures.lakes import catalog_rows
 
 UTC_MICROS = pa.timestamp("us", "UTC")

@@ -14,14 +14,14 @@ from lakelog import Dataset, Lake, SqlTxnLogWriter
 from lakelog.changes.changeset import Contents
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.retry import commit_with_retries
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.log.commit.draft import Description
-from lakelog.log.places import Storage, uri_of
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.pruning.reader import parse
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.parquet.footers import WrittenFile, harvest
 from lakelog.spark.write.prepared_change import PreparedChange, prepared_from
-from lakelog.spark.write.staging_directory import OwnDirectory
+from lakelog.storage.uris import Storage, uri_of
 from tests.contract.interleaving import step
 from tests.contract.samples import stats
 from tests.contract.upkeep_tables import new_file, numbers

@@ -15,12 +15,12 @@ import pytest
 from lakelog import Dataset, Lake, LakelogError, RowGroup, ValidationError, connect
 from lakelog.actions import AddFile, CdcFile, RemoveFile, Txn
 from lakelog.changes.leases import register_write
-from lakelog.delta_log.storage import LocalStore, log_store
 from lakelog.log.deletion_vectors import VectorFile
 from lakelog.mirror.checkpoint import write_checkpoint
-from lakelog.upkeep.check_catalog import catalog_findings
-from lakelog.upkeep.check_checkpoints import CheckpointCheck
-from lakelog.upkeep.findings import CheckReport
+from lakelog.storage.log_store import LocalStore, log_store
+from lakelog.upkeep.check.catalog import catalog_findings
+from lakelog.upkeep.check.checkpoints import CheckpointCheck
+from lakelog.upkeep.check.findings import CheckReport
 from tests.contract.samples import commit, stats
 from tests.contract.upkeep_tables import SCHEMA, ids, new_file, only_path, rewritten, settle
 from tests.fixtures.lakes import execute, qualified, rows

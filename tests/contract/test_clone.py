@@ -20,7 +20,7 @@ from lakelog import (
 )
 from lakelog.actions import Action, AddFile, DeletionVector, RemoveFile
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.places import Storage, root_uri, uri_of
+from lakelog.storage.uris import Storage, root_uri, uri_of
 from tests.contract.evolution import SCHEMA, data, ids
 from tests.contract.samples import add, commit, paths, stats, table
 from tests.contract.upkeep_tables import only_path

@@ -21,8 +21,8 @@ from lakelog import (
 )
 from lakelog.actions import RemoveFile, Txn
 from lakelog.changes.leases import LEASE, end_expired_writes, register_write, take_back
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.log.commit.draft import Description, Draft
-from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum
 from tests.contract.samples import commit
 from tests.contract.upkeep_tables import SCHEMA, ids, move_clock, new_file, rewritten, settle

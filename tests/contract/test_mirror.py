@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import lakelog.delta_log.storage
 import lakelog.importing.loading
 import lakelog.mirror.checkpoints
 import lakelog.mirror.publisher
 import lakelog.mirror.reconciler
+import lakelog.storage.log_store
 from lakelog import Dataset, Lake, SqlTxnLogWriter, TransactionManager, ValidationError
 from lakelog.actions import CommitInfo, DomainMetadata, Metadata, RemoveFile, Txn
 from lakelog.changes.evolution import MIRROR

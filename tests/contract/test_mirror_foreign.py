@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import lakelog.delta_log.storage
 import lakelog.importing.loading
 import lakelog.mirror.checkpoints
 import lakelog.mirror.publisher
 import lakelog.mirror.reconciler
+import lakelog.storage.log_store
 from lakelog import Dataset, Lake, ReadOnlyError, TransactionManager, ValidationError
 from lakelog.actions import CommitInfo, RemoveFile
 from tests.contract.mirror_files import file_of, foreign, log_of, versions
@@ -111,7 +111,7 @@ class TestForeign:
         commit(lake, events, add())
         commit(lake, events, add("b.parquet"))
         theirs = other_lake.dataset("events")
-        real = lakelog.delta_log.storage.LocalStore.names
+        real = lakelog.storage.log_store.LocalStore.names
         calls: list[int] = []
 
         def interrupted(store: Any) -> Any:
@@ -122,7 +122,7 @@ class TestForeign:
                 theirs.mirror(set_aside=True)
             return found
 
-        monkeypatch.setattr(lakelog.delta_log.storage.LocalStore, "names", interrupted)
+        monkeypatch.setattr(lakelog.storage.log_store.LocalStore, "names", interrupted)
         with pytest.raises(lakelog.LakelogError, match=r"another process|set aside"):
             events.mirror(set_aside=True)
         monkeypatch.undo()

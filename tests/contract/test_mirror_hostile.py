@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import lakelog.delta_log.storage
+import lakelog.storage.log_store
 from lakelog import Dataset, DeltaLogError, Lake, LakelogError
 from lakelog.actions import DomainMetadata
 from tests.contract.mirror_files import file_of, foreign, log_of, versions
@@ -229,7 +229,7 @@ def test_a_file_that_vanishes_meanwhile_hides_no_other(events: Dataset, monkeypa
             pass
 
     monkeypatch.setattr(os, "scandir", Vanishing)
-    names = [each.name for each in lakelog.delta_log.storage.LocalStore(log).files()]
+    names = [each.name for each in lakelog.storage.log_store.LocalStore(log).files()]
     assert names == ["00000000000000000000.json"]
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_looked_at_is_not_passed_over(events: Dataset, mon
         def is_file(self) -> bool:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    store = lakelog.delta_log.storage.LocalStore(log_of(events))
+    store = lakelog.storage.log_store.LocalStore(log_of(events))
     monkeypatch.setattr(os, "scandir", lambda _: nullcontext(iter([Failing()])))
     with pytest.raises(OSError, match="Input/output error"):
         store.files()

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelog import Lake, SchemaMismatchError, ValidationError, VersionConflict
-from lakelog.schema.changes import SchemaChange
+from lakelog.schema.evolution.changes import SchemaChange
 from tests.contract.evolution import SCHEMA, data, everything, ids
 from tests.contract.samples import add, commit, table
 from tests.fixtures.lakes import rows

@@ -12,7 +12,7 @@ from lakelog.catalog.base import SmallCommit, Stands
 from lakelog.catalog.sqlite import catalog as sqlite
 from lakelog.changes import leases as writes
 from lakelog.changes import restore, retry
-from lakelog.spark.write.staging_directory import OwnDirectory
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.upkeep import vacuum
 from tests.contract.interleaving import Step, step
 from tests.contract.upkeep_tables import WEEKS, move_clock

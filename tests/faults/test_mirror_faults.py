@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from lakelog import Lake, SqlTxnLogWriter
 from lakelog.actions import AddFile
-from lakelog.delta_log import storage
 from lakelog.mirror.publisher import Mirror
+from lakelog.storage import log_store as storage
 from tests.faults.children import Child, die, run
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants

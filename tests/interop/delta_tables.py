@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelog.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from lakelog.delta_log.storage import LocalStore
 from lakelog.log.commit.files import AddFiles
 from lakelog.log.snapshot.snapshot import FILE_SCHEMA, REMOVED_SCHEMA
 from lakelog.log.state import TableMetadata
 from lakelog.mirror.checkpoint import CheckpointContent, write_checkpoint
 from lakelog.schema import leaf_columns, to_delta_json
+from lakelog.storage.log_store import LocalStore
 from lakelog.strict_json import encode_json
 
 NTZ_PROTOCOL = Protocol(

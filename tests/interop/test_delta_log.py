@@ -14,10 +14,10 @@ import pytest
 
 from lakelog.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from lakelog.delta_log.log import Checkpoint, list_log, read_checkpoint, read_commit
-from lakelog.delta_log.storage import LocalStore, LogStore, log_store
 from lakelog.log.commit.files import AddFiles
 from lakelog.log.validation.actions import validate_actions
 from lakelog.schema.delta import from_delta_json
+from lakelog.storage.log_store import LocalStore, LogStore, log_store
 from tests.delta_logs import UUIDS, checkpoint_name, part_name, top_name, write_parquet
 
 deltalake = pytest.importorskip("deltalake")

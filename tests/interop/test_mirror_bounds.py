@@ -12,9 +12,9 @@ import pytest
 
 from lakelog import Dataset, Lake, connect
 from lakelog.actions import RemoveFile
-from lakelog.delta_log.storage import log_store
 from lakelog.mirror.checkpoint import checkpoint_parquet, write_checkpoint
 from lakelog.mirror.commit_json import earlier_delta_json, read_rows
+from lakelog.storage.log_store import log_store
 from tests.contract.mirror_files import log_of
 from tests.contract.registering import put, stats_of
 from tests.contract.samples import commit

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import lakelog
 from lakelog import Dataset, Lake, read_dataset, write_dataset
-from lakelog.delta_log.storage import log_store
+from lakelog.storage.log_store import log_store
 from tests.fixtures.vectors import delete
 from tests.interop.readers import READERS, Row
 from tests.invariants import check_invariants

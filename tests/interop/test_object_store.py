@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 import lakelog
 from lakelog import Dataset, Lake
-from lakelog.delta_log.storage import log_store
+from lakelog.storage.log_store import log_store
 from tests.contract.samples import add, commit, stats, table
 from tests.fixtures.lakes import execute, qualified
 

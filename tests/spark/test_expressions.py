@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakelog.errors import LakelogError
-from lakelog.schema.convert import apply
-from lakelog.schema.projection import Parts, project
+from lakelog.schema.evolution.convert import apply
+from lakelog.schema.evolution.projection import Parts, project
 from lakelog.schema.spark import to_spark
 from lakelog.schema.spark_text import has_text
 from lakelog.spark.expressions import columns

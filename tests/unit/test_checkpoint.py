@@ -12,11 +12,11 @@ import pytest
 
 from lakelog.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from lakelog.delta_log.names import checkpoint_name
-from lakelog.delta_log.storage import LocalStore
 from lakelog.log.state import TableMetadata
 from lakelog.mirror.checkpoint import CheckpointContent, checkpoint_parquet, last_checkpoint_json, write_checkpoint
 from lakelog.schema import to_delta_json
 from lakelog.schema.mapping import with_mapping
+from lakelog.storage.log_store import LocalStore
 from tests.interop.delta_tables import live_files, removed_files
 
 SCHEMA = pa.schema(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from lakelog.actions import DomainMetadata, Txn
 from lakelog.delta_log.log import LogState, list_log, read_checkpoint
-from lakelog.delta_log.storage import LocalStore
 from lakelog.errors import DeltaLogError
 from lakelog.log.commit.files import ADD_COLUMNS
+from lakelog.storage.log_store import LocalStore
 from tests.delta_logs import (
     ADD_TYPE,
     METADATA,

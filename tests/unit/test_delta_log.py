@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lakelog.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from lakelog.delta_log.log import LogCommit, LogListing, list_log, read_commit
 from lakelog.delta_log.paths import TableRoot
-from lakelog.delta_log.storage import LocalStore, LogFile, ObjectStore
 from lakelog.errors import DeltaLogError, LakelogError
+from lakelog.storage.log_store import LocalStore, LogFile, ObjectStore
 from tests.delta_logs import (
     METADATA,
     PROTOCOL,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakelog.errors import ValidationError
 from lakelog.schema import from_delta_json, join_path, to_delta_json
-from lakelog.schema.alter import (
+from lakelog.schema.evolution.alter import (
     Layout,
     add_column,
     drop_column,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.errors import SchemaMismatchError, Violation
-from lakelog.schema import convert
-from lakelog.schema.convert import apply, null_problems
-from lakelog.schema.projection import Parts, project
+from lakelog.schema.evolution import convert
+from lakelog.schema.evolution.convert import apply, null_problems
+from lakelog.schema.evolution.projection import Parts, project
 
 UTC = pa.timestamp("us", tz="UTC")
 LOCAL = pa.timestamp("us")

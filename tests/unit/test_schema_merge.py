@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from lakelog import SchemaMismatchError
 from lakelog.schema import from_delta_json, to_delta_json
-from lakelog.schema.changes import changes_between
-from lakelog.schema.merge import MergeOptions, merge
+from lakelog.schema.evolution.changes import changes_between
+from lakelog.schema.evolution.merge import MergeOptions, merge
+from lakelog.schema.evolution.widening import can_widen, common, holds
 from lakelog.schema.normalize import normalize
-from lakelog.schema.widening import can_widen, common, holds
 from tests.schemas import SIMPLE, schemas
 
 STRICT = MergeOptions()

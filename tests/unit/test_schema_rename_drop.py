@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakelog.schema.alter import Layout, add_column, drop_column, make_nullable, rename_column, widen_column
+from lakelog.schema.evolution.alter import Layout, add_column, drop_column, make_nullable, rename_column, widen_column
 from lakelog.schema.mapping import MAX_ID, is_mapped
 from tests.fixtures.layouts import ID, MAPPED, PARENTS, PHYSICAL, PLAIN, all_names, metadata, refusal, with_properties
 
@@ -235,5 +235,5 @@ def test_a_list_of_columns_that_cannot_be_read_cannot_follow(change: Callable[..
 
 
 def test_sqlglot_is_loaded_only_for_an_expression_that_may_matter() -> None:
-    code = "import lakelog.schema.alter, sys; sys.exit('sqlglot' in sys.modules)"
+    code = "import lakelog.schema.evolution.alter, sys; sys.exit('sqlglot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

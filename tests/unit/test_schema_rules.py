@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakelog.errors import SchemaMismatchError, ValidationError
-from lakelog.schema.alter import Layout, add_column, drop_column, rename_column, widen_column
-from lakelog.schema.merge import MergeOptions, merge
+from lakelog.schema.evolution.alter import Layout, add_column, drop_column, rename_column, widen_column
+from lakelog.schema.evolution.merge import MergeOptions, merge
 from lakelog.schema.rules import Check, constraint_key, is_filled, rules_of, users_of, with_rules
 
 SCHEMA = pa.schema(

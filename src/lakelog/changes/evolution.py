@@ -24,8 +24,11 @@ from lakelog.log.snapshot.snapshot import Snapshot, moment
 from lakelog.log.state import TableState
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema import from_bytes, to_delta_json
-from lakelog.schema.alter import Layout, type_change_problems
-from lakelog.schema.changes import SchemaChange, changes_between
+from lakelog.schema.evolution.alter import Layout, type_change_problems
+from lakelog.schema.evolution.changes import SchemaChange, changes_between
+from lakelog.schema.evolution.merge import MergeOptions, merge
+from lakelog.schema.evolution.projection import missing, project, renamed
+from lakelog.schema.evolution.widening import ENABLED
 from lakelog.schema.mapping import (
     is_mapped,
     loosened,
@@ -34,11 +37,8 @@ from lakelog.schema.mapping import (
     with_field_ids,
     without_mapping,
 )
-from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import missing, project, renamed
 from lakelog.schema.rules import Rules, rules_of
-from lakelog.schema.widening import ENABLED
 
 _log = logging.getLogger("lakelog.schema")
 
@@ -83,7 +83,7 @@ class WritePlan:
         table with rules that only Spark can follow.
         """
         from lakelog.changes.row_rules import RowRules
-        from lakelog.schema.convert import apply, null_problems
+        from lakelog.schema.evolution.convert import apply, null_problems
 
         planned, found = (
             {field.name.lower(): field.type for field in schema} for schema in (self.incoming, normalize(data.schema))

@@ -14,7 +14,7 @@ from lakelog.log.commit.draft import IN_COMMIT_TIMESTAMPS
 from lakelog.log.intervals import LONGEST, milliseconds_in
 from lakelog.log.validation.features import FEATURES, FENCED, MIRROR, SWITCHES, unenforced_features
 from lakelog.log.validation.text import content_problem, label_problem
-from lakelog.schema.alter import Layout
+from lakelog.schema.evolution.alter import Layout
 from lakelog.schema.mapping import MAX_ID, MODE, MODES, is_mapped, with_mapping
 from lakelog.schema.rules import CONSTRAINT, constraint_key
 from lakelog.strict_json import describe, whole_number

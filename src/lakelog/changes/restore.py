@@ -16,12 +16,12 @@ from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.draft import Description, Draft, Inherited
 from lakelog.log.commit.files import ADD_COLUMNS, REMOVED, ROW_GROUP_COLUMNS, AddFiles, RemoveFiles, among
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.places import missing, root_uri, uri_of
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.validation.features import MIRROR, needed_features, raised_protocol
 from lakelog.schema.leaves import leaf_columns
 from lakelog.schema.mapping import MAX_ID, is_mapped, largest_recorded, physical_schema
+from lakelog.storage.uris import missing, root_uri, uri_of
 
 _KEY = ["version", "ordinal"]
 _SHOWN = 10

@@ -18,9 +18,9 @@ from lakelog.delta_log.json_text import stats_text
 from lakelog.delta_log.listing import Checkpoint
 from lakelog.delta_log.paths import TableRoot
 from lakelog.delta_log.statistics import sound_stats
-from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, LakelogError, ValidationError
 from lakelog.log.commit.files import ADD_COLUMNS, AddFiles
+from lakelog.storage.log_store import LogStore
 
 SIDECARS = "_sidecars"
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from lakelog.actions import COUNT, INT32_COUNT, INT64, Action, from_json
 from lakelog.delta_log.paths import TableRoot
 from lakelog.delta_log.statistics import sound_stats
-from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, ValidationError
 from lakelog.log.validation.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
+from lakelog.storage.log_store import LogStore
 from lakelog.strict_json import describe, parse_json, text_problem
 
 RESTORE = "Restore the file from a backup, or choose a version that does not need it."

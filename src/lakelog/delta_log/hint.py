@@ -1,7 +1,7 @@
 """``_last_checkpoint``: by what a log says of its last checkpoint, readers begin to look. It is only a hint."""
 
 from lakelog.delta_log.names import LARGEST_VERSION, LAST_CHECKPOINT
-from lakelog.delta_log.storage import MAX_HINT_BYTES, LogStore
+from lakelog.storage.log_store import MAX_HINT_BYTES, LogStore
 from lakelog.strict_json import loads_strict
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lakelog.delta_log.names import version_of
-from lakelog.delta_log.storage import LogFile
 from lakelog.errors import DeltaLogError
+from lakelog.storage.log_store import LogFile
 
 _is_commit = re.compile(r"([0-9]{20})\.json").fullmatch
 _is_checkpoint = re.compile(r"([0-9]{20})\.checkpoint\.parquet").fullmatch

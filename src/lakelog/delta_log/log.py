@@ -7,8 +7,8 @@ in what was read (its paths, its features, its schema) is for ``lakelog.log.vali
 from lakelog.delta_log.checkpoint import LogState, is_whole, read_checkpoint
 from lakelog.delta_log.commit import LogCommit, read_commit
 from lakelog.delta_log.listing import Checkpoint, LogListing, checkpoints_in, commits_in
-from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError
+from lakelog.storage.log_store import LogStore
 
 __all__ = [
     "Checkpoint",

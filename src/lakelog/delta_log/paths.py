@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.delta_log.storage import LogStore
-from lakelog.log.validation.paths import LOG_DIRECTORY
+from lakelog.storage.log_store import LogStore
+from lakelog.storage.uris import LOG_DIRECTORY
 
 _ABSOLUTE = r"^([A-Za-z][A-Za-z0-9+.-]+:)?/"
 _absolute = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(?://([^/]*))?/(.*)", re.DOTALL).fullmatch

@@ -11,10 +11,10 @@ from lakelog.catalog.name_key import match_name
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, ValidationError, Violation
 from lakelog.lake import Lake
-from lakelog.locations import absolute
 from lakelog.schema.spark import from_spark
 from lakelog.spark.errors import refusing, spark_doors
 from lakelog.spark.identifiers import called, known_name, name_for, path_in
+from lakelog.storage.locations import absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lakelog.errors import ConfigurationError, ValidationError, Violation
-from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.parquet.hive import is_hidden
+from lakelog.storage.uris import LOG_DIRECTORY
 from lakelog.strict_json import text_problem
 
 _is_uri = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/").match

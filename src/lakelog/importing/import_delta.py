@@ -15,18 +15,18 @@ from lakelog.catalog.base import Transaction, now_ms
 from lakelog.catalog.name_key import match_name
 from lakelog.dataset import Dataset
 from lakelog.delta_log.log import LogListing, list_log
-from lakelog.delta_log.storage import LogStore, log_store
 from lakelog.errors import DatasetExistsError, DeltaLogError, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.importing.hidden_table import HiddenTable, ImportInterrupted, table_at
 from lakelog.importing.loading import Loader, Progress, Step, commit_step, draft_of
 from lakelog.importing.replay import IDENTITY, Replay, identities
-from lakelog.log.places import root_uri
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
 from lakelog.log.validation.features import supported_features
 from lakelog.log.validation.text import check_name
 from lakelog.mirror.status import STOPPED, Ledger
 from lakelog.schema.mapping import MODE
+from lakelog.storage.log_store import LogStore, log_store
+from lakelog.storage.uris import root_uri
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake

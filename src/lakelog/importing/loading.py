@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lakelog.actions import AddFile, CommitInfo, DeletionVector, Metadata, Protocol, RemoveFile
 from lakelog.catalog.base import Transaction
 from lakelog.delta_log.log import LogCommit, LogListing, read_commit
-from lakelog.delta_log.storage import LogStore
 from lakelog.errors import DeltaLogError, ValidationError, Violation
 from lakelog.importing.hidden_table import ImportInterrupted, commit_import
 from lakelog.log.commit.committer import LOOKED_UP
@@ -18,9 +17,9 @@ from lakelog.log.commit.files import AddFiles
 from lakelog.log.commit.outcomes import Conflict
 from lakelog.log.commit.removes import LiveFile
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.places import root_uri
 from lakelog.log.state import TableState
-from lakelog.log.validation.paths import LOG_DIRECTORY
+from lakelog.storage.log_store import LogStore
+from lakelog.storage.uris import LOG_DIRECTORY, root_uri
 from lakelog.strict_json import json_problem, text_problem
 from lakelog.telemetry import CommitRecord
 

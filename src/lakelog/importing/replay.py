@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from lakelog.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from lakelog.catalog.stored import stored_json
 from lakelog.delta_log.log import LogCommit, LogListing, read_checkpoint, read_commit
-from lakelog.delta_log.storage import LogStore
 from lakelog.importing.loading import Step, refuse_headless, vector_of
 from lakelog.log.commit.draft import Input
 from lakelog.log.commit.files import AddFiles
 from lakelog.mirror.commit_json import IMPORT
+from lakelog.storage.log_store import LogStore
 
 IDENTITY = ("path", "size", "deletion_vector", "partition_values")
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from lakelog.actions import DeletionVector
 from lakelog.catalog.stored import stored_json
 from lakelog.errors import ConfigurationError, LakelogError
-from lakelog.log.places import is_absolute
+from lakelog.storage.uris import is_absolute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

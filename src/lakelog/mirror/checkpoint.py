@@ -12,10 +12,10 @@ from lakelog.actions import DomainMetadata, Protocol, Txn
 from lakelog.catalog.stored import stored_json
 from lakelog.delta_log.hint import last_checkpoint
 from lakelog.delta_log.names import LAST_CHECKPOINT, checkpoint_name
-from lakelog.delta_log.storage import LogStore
 from lakelog.log.state import TableMetadata
 from lakelog.mirror.shared_stats import SharedStatistics
 from lakelog.mirror.typed_columns import TypedStatistics, typed_partitions
+from lakelog.storage.log_store import LogStore
 from lakelog.strict_json import encode_json
 
 _ROW_GROUP = 32_768

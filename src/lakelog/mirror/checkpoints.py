@@ -16,11 +16,11 @@ from lakelog.catalog.base import Row
 from lakelog.catalog.stored import stored_json
 from lakelog.delta_log.hint import last_checkpoint
 from lakelog.delta_log.names import checkpoint_name, commit_name, version_of
-from lakelog.delta_log.storage import LogStore
 from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.files import identities
 from lakelog.log.intervals import milliseconds_in
 from lakelog.log.snapshot.snapshot import REMOVED_SCHEMA, Snapshot
+from lakelog.storage.log_store import LogStore
 from lakelog.strict_json import whole_number
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 import logging
 
 from lakelog.delta_log.names import version_of
-from lakelog.delta_log.storage import LogStore, log_store
 from lakelog.errors import DatasetExistsError
 from lakelog.mirror.ownership import Verdict, described, judge
 from lakelog.mirror.status import BEHIND, STOPPED
+from lakelog.storage.log_store import LogStore, log_store
 
 _log = logging.getLogger("lakelog.mirror")
 

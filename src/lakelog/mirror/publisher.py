@@ -18,7 +18,6 @@ from typing import Any
 from lakelog.catalog.base import Session
 from lakelog.delta_log.hint import last_checkpoint
 from lakelog.delta_log.names import LAST_CHECKPOINT, commit_name, newest_version_in, version_of
-from lakelog.delta_log.storage import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
 from lakelog.errors import DatasetNotFoundError, LakelogError, LakelogTimeoutError, ReadOnlyError
 from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.outcomes import Committed
@@ -38,6 +37,7 @@ from lakelog.mirror.foreign import objection, read_only
 from lakelog.mirror.ownership import Verdict, judge
 from lakelog.mirror.reconciler import Reconciler
 from lakelog.mirror.status import BEHIND, FAILING, OFF, PUBLISHED, STOPPED, Entry, Ledger, MirrorStatus
+from lakelog.storage.log_store import MAX_FILE_BYTES, LocalStore, LogStore, UnfitFileError, log_store
 from lakelog.telemetry import count_failed_watch
 
 MODES = ("sync", "background", "manual")

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakelog.errors import ValidationError
 from lakelog.log.pruning.bounds import FLOATS, Kind, kind_of
 from lakelog.log.state import TableMetadata
-from lakelog.schema.alter import STATS_COLUMNS, parse_columns
+from lakelog.schema.evolution.alter import STATS_COLUMNS, parse_columns
 from lakelog.schema.mapping import physical_schema
 from lakelog.strict_json import encode_json
 

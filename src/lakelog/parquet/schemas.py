@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.schema.changes import shown
 from lakelog.schema.checks import Path
 from lakelog.schema.delta import to_delta_type
+from lakelog.schema.evolution.changes import shown
+from lakelog.schema.evolution.merge import MergeOptions, merge
+from lakelog.schema.evolution.projection import is_list
+from lakelog.schema.evolution.widening import can_widen, with_type_change
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import children, loosened, with_children
-from lakelog.schema.merge import MergeOptions, merge
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import is_list
-from lakelog.schema.widening import can_widen, with_type_change
 
 _INSTANT = pa.timestamp("us", "UTC")
 _KNOWN = frozenset({"NONE", "STRING", "ENUM", "JSON", "BSON", "INT", "DECIMAL", "DATE", "TIME", "TIMESTAMP", "UUID"})

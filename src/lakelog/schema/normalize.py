@@ -11,7 +11,7 @@ from operator import is_
 import pyarrow as pa
 
 from lakelog.schema.checks import Checks, Path
-from lakelog.schema.projection import is_list
+from lakelog.schema.evolution.projection import is_list
 from lakelog.schema.unsupported import refusal, stored_as
 
 _PLAIN = frozenset(

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from lakelog.schema.evolution.projection import Conversion, Kind, Part, Parts
 from lakelog.schema.mapping import column_id
-from lakelog.schema.projection import Conversion, Kind, Part, Parts
 from lakelog.schema.spark import to_spark
 from lakelog.schema.spark_text import JSON_OPTIONS
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.schema.convert import apply
+from lakelog.schema.evolution.convert import apply
+from lakelog.schema.evolution.projection import project
 from lakelog.schema.leaves import leaf_columns
 from lakelog.schema.mapping import nullable
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import project
 from lakelog.schema.spark import to_spark
 from lakelog.spark.identifiers import Called
 

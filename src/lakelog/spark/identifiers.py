@@ -4,7 +4,7 @@ import re
 
 from lakelog.catalog.name_key import match_name, name_key
 from lakelog.lake import Lake
-from lakelog.locations import absolute
+from lakelog.storage.locations import absolute
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _DEFAULT = (("default",), ("spark_catalog", "default"))

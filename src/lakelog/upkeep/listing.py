@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lakelog.log.validation.paths import LOG_DIRECTORY
 from lakelog.parquet.hive import is_hidden
+from lakelog.storage.uris import LOG_DIRECTORY
 
 CHANGES = "_change_data"
 WRITE = re.compile(r"__w=[0-9a-f]{32}=?")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakelog.errors import DatasetExistsError, LakelogError
-from lakelog.log.validation.paths import LOG_DIRECTORY
+from lakelog.storage.uris import LOG_DIRECTORY
 from lakelog.upkeep.listing import CHANGES, WRITE, Listing
 
 

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from lakelog.catalog.stored import stored_json
 from lakelog.errors import LakelogError, ValidationError, Violation
-from lakelog.log.places import uri_of
 from lakelog.parquet.hive import directory_of
+from lakelog.storage.uris import uri_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:

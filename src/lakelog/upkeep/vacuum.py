@@ -23,9 +23,9 @@ from lakelog.log.state import Head
 from lakelog.threads import map_in_threads
 from lakelog.upkeep.clocks import agreed_time
 from lakelog.upkeep.listing import Listing, judged_as, list_files
-from lakelog.upkeep.needed import KnownFiles, known_files, refuse_overlap, refuse_unknown_commits
 from lakelog.upkeep.neighbours import refuse_tables_below
 from lakelog.upkeep.places import Places, key_of
+from lakelog.upkeep.referenced_files import KnownFiles, known_files, refuse_overlap, refuse_unknown_commits
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
 
 if TYPE_CHECKING:

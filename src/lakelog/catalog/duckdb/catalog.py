@@ -19,8 +19,8 @@ from lakelog.catalog.install import check_format, make_directory, prepare
 from lakelog.catalog.locks import FairLock, refuse_own_wait
 from lakelog.catalog.queries import Queries
 from lakelog.catalog.tables import TABLES
-from lakelog.disk import sync_directories
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+from lakelog.storage.disk import sync_directories
 
 try:
     import duckdb

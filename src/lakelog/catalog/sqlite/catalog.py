@@ -29,8 +29,8 @@ from lakelog.catalog.queries import Queries
 from lakelog.catalog.sqlite.errors import damaged_value, translated
 from lakelog.catalog.sqlite.fair_turns import Turn
 from lakelog.catalog.tables import TABLES
-from lakelog.disk import sync_directories
 from lakelog.errors import ConfigurationError, DatabaseError, LakelogError, LakelogTimeoutError
+from lakelog.storage.disk import sync_directories
 
 _OLDEST = 3_051_003
 """Earlier versions of SQLite can corrupt a WAL when two connections reset it at once."""

@@ -23,15 +23,15 @@ from lakelog.log.commit.few_files import FewFiles
 from lakelog.log.commit.files import AddFiles, RemoveFiles, RowGroup
 from lakelog.log.commit.many_files import ManyFiles
 from lakelog.log.commit.removes import LiveFile, Removes
-from lakelog.log.places import is_absolute
 from lakelog.log.state import TableMetadata, TableState
 from lakelog.log.validation.actions import check_actions
 from lakelog.log.validation.features import upgrade_problems
 from lakelog.log.validation.row_groups import validate_row_groups
 from lakelog.schema import to_bytes
-from lakelog.schema.changes import changes_between
+from lakelog.schema.evolution.changes import changes_between
+from lakelog.schema.evolution.projection import is_native, project
 from lakelog.schema.mapping import physical_name
-from lakelog.schema.projection import is_native, project
+from lakelog.storage.uris import is_absolute
 from lakelog.strict_json import describe, encode_json, json_problem, text_problem
 
 if TYPE_CHECKING:

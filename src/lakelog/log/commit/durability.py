@@ -12,7 +12,7 @@ from lakelog.actions import AddFile, CdcFile, DeletionVector
 from lakelog.errors import LakelogError
 from lakelog.log.commit.files import AddFiles
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.places import is_absolute, root_uri
+from lakelog.storage.uris import is_absolute, root_uri
 from lakelog.threads import map_in_threads
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from lakelog.log.feeds.columns import FEED_PROPERTY, feed_column_problems
 from lakelog.log.snapshot.file_groups import TO_READ
 from lakelog.log.snapshot.snapshot import FILE_SCHEMA, Snapshot
 from lakelog.log.state import TableMetadata, read_metadata
-from lakelog.schema.changes import changes_between
+from lakelog.schema.evolution.changes import changes_between
 
 if TYPE_CHECKING:
     from lakelog.dataset import Dataset

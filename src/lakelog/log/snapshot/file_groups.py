@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.schema.evolution.projection import Parts, composed, is_native, project
 from lakelog.schema.mapping import physical_name, physical_schema
-from lakelog.schema.projection import Parts, composed, is_native, project
 
 TO_READ = [
     "version",

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakelog.actions import Protocol
-from lakelog.schema import widening
 from lakelog.schema.collations import collated_columns
+from lakelog.schema.evolution import widening
 from lakelog.schema.mapping import children, columns, is_mapped
 
 FEATURE_READER_VERSION = 3

@@ -11,8 +11,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelog.storage.uris import LOG_DIRECTORY
+
 MAX_PATH_BYTES = 4096
-LOG_DIRECTORY = "_delta_log"
 
 # Segments that begin with a letter or a digit can be neither "." nor ".." nor empty nor the log's own directory.
 # RE2, which Arrow uses, and Python's re agree on everything that this pattern uses.

@@ -15,7 +15,7 @@ from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.feeds.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from lakelog.log.snapshot.file_groups import FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot, moment
-from lakelog.schema.projection import Part, composed, convert_type, project
+from lakelog.schema.evolution.projection import Part, composed, convert_type, project
 from lakelog.spark.datasource.rows import DataFile, FilesToRead
 from lakelog.spark.datasource.scan import cut, data_files, largest_task
 from lakelog.spark.read.manifest import uri_of

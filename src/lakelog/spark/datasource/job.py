@@ -8,20 +8,19 @@ from lakelog.actions import Metadata, Protocol
 from lakelog.changes.evolution import WritePlan, plan_overwrite
 from lakelog.changes.leases import register_write
 from lakelog.changes.row_rules import RowRules
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError
 from lakelog.lake import Lake
-from lakelog.log.places import write_directory
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
+from lakelog.schema.evolution.projection import missing, project
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import missing, project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.datasource.options import Place, SinkOptions
 from lakelog.spark.datasource.pin import pinned_dataset
 from lakelog.spark.datasource.replace_where import Replaced, replaced
 from lakelog.spark.write.options import WriteOptions
-from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.spark.write.table_change import (
     Change,
     check_append_only,
@@ -32,6 +31,7 @@ from lakelog.spark.write.table_change import (
     is_done,
     prepare_change,
 )
+from lakelog.storage.uris import write_directory
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

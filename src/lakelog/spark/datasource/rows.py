@@ -13,8 +13,8 @@ from pyspark.sql.datasource import InputPartition
 from lakelog.errors import LakelogError
 from lakelog.log.deletion_vectors import FileVector
 from lakelog.parquet.footers import Places, is_rebased
-from lakelog.schema.convert import apply
-from lakelog.schema.projection import Parts, project
+from lakelog.schema.evolution.convert import apply
+from lakelog.schema.evolution.projection import Parts, project
 from lakelog.spark.read.partitions import canonical
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.snapshot.file_groups import FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.schema.evolution.projection import composed, project
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, readable
-from lakelog.schema.projection import composed, project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.datasource.rows import DataFile, FilesToRead
 from lakelog.spark.read.manifest import Files, uri_of

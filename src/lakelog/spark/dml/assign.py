@@ -9,11 +9,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
-from lakelog.schema.assignment import assignment_problems, is_cast
+from lakelog.schema.evolution.assignment import assignment_problems, is_cast
+from lakelog.schema.evolution.projection import Part, convert_type, is_list
+from lakelog.schema.evolution.widening import holds
 from lakelog.schema.leaves import parse_path
-from lakelog.schema.projection import Part, convert_type, is_list
 from lakelog.schema.spark import from_spark
-from lakelog.schema.widening import holds
 from lakelog.spark.errors import refusing
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import spark_type

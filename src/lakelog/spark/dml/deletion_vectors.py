@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from lakelog.actions import DeletionVector
 from lakelog.changes.restore import added_again
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.log.deletion_vectors import PROPERTY, VectorFile, check_writable, live_rows, loosened, vectors_of
-from lakelog.log.places import root_uri
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.validation.features import supported_features
 from lakelog.spark.read.deleted_rows import deleted_indexes
 from lakelog.spark.read.read import ROW_FILE, ROW_INDEX, numbers_of, plain_path
-from lakelog.spark.write.staging_directory import OwnDirectory
+from lakelog.storage.uris import root_uri
 from lakelog.strict_json import encode_json
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
-from lakelog.schema.merge import MergeOptions
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.spark import from_spark
 from lakelog.spark.dml.assign import Expression, assigned, expression, unqualified
 from lakelog.spark.dml.clauses import Act, Clause, When, check_clauses, shown_clauses

@@ -15,8 +15,8 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
-from lakelog.schema.projection import project
 from lakelog.spark.dml.assign import Expression, expression
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.deletion_vectors import Indexes, bits, in_words, indexes_of, word

@@ -14,24 +14,24 @@ from lakelog.changes.changeset import Contents
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.evolution import WritePlan
 from lakelog.changes.restore import inherited_from, row_groups_of
+from lakelog.changes.staging_directory import OwnDirectory, leases_of
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit.draft import Description, Inherited
 from lakelog.log.commit.files import REMOVED
 from lakelog.log.commit.outcomes import CommitResult
-from lakelog.log.places import is_absolute
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest
-from lakelog.schema.projection import project
+from lakelog.schema.evolution.projection import project
 from lakelog.spark.dml.deletion_vectors import Marked
 from lakelog.spark.expressions import quoted
 from lakelog.spark.rules.enforce import filled
 from lakelog.spark.write.options import WriteOptions
 from lakelog.spark.write.parquet_writer import Stage, Target
 from lakelog.spark.write.prepared_change import PreparedChange
-from lakelog.spark.write.staging_directory import OwnDirectory, leases_of
 from lakelog.spark.write.table_change import Change, check_features
+from lakelog.storage.uris import is_absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

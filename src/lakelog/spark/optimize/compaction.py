@@ -16,6 +16,7 @@ from lakelog.changes.bins import Bin, Sizes, packed, whole_partitions
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.partition_values import files_in
 from lakelog.changes.retry import Prepared, commit_with_retries
+from lakelog.changes.staging_directory import OwnDirectory, leases_of
 from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
 from lakelog.lake import Lake
@@ -26,8 +27,8 @@ from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
 from lakelog.parquet.footers import Harvest
+from lakelog.schema.evolution.projection import project
 from lakelog.schema.leaves import leaf_columns, parse_path
-from lakelog.schema.projection import project
 from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import quoted
 from lakelog.spark.frames import session_for
@@ -36,7 +37,6 @@ from lakelog.spark.read.partitions import files_matched_by_partition
 from lakelog.spark.write.options import WriteOptions
 from lakelog.spark.write.parquet_writer import Stage, Target
 from lakelog.spark.write.regroup import gathered
-from lakelog.spark.write.staging_directory import OwnDirectory, leases_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

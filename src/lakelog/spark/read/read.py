@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from lakelog.dataset import Dataset
 from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
-from lakelog.log.places import WRITE
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.scan import Scan
@@ -31,6 +30,7 @@ from lakelog.spark.predicates.determinism import parsed_once
 from lakelog.spark.read.deleted_rows import without_deleted
 from lakelog.spark.read.manifest import Files, metadata_path, read_files, uri_of
 from lakelog.spark.read.partitions import Values, canonical, is_instant, partition_values, told_by_directories
+from lakelog.storage.uris import WRITE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

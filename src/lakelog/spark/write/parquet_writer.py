@@ -13,13 +13,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakelog.actions import CdcFile
+from lakelog.changes.staging_directory import CHANGE_DATA, OwnDirectory
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
 from lakelog.parquet.hive import NULL_DIRECTORY
+from lakelog.schema.evolution.projection import Parts, missing, project, renamed
 from lakelog.schema.leaves import join_path
-from lakelog.schema.projection import Parts, missing, project, renamed
 from lakelog.spark.expressions import columns as column_expressions
 from lakelog.spark.expressions import field_id, nulls_in, quoted, with_field_ids
 from lakelog.spark.frames import setting
@@ -27,7 +28,6 @@ from lakelog.spark.rules.enforce import broken_rules, filled
 from lakelog.spark.write.directories import partition_value, written_files
 from lakelog.spark.write.footers import harvest_in_spark
 from lakelog.spark.write.options import WriteOptions
-from lakelog.spark.write.staging_directory import CHANGE_DATA, OwnDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

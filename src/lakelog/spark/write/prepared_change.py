@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 from lakelog.changes.changeset import Contents
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.retry import Prepared, commit_with_retries
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.lake import Lake
 from lakelog.log.commit.outcomes import CommitResult
-from lakelog.spark.write.staging_directory import OwnDirectory
 
 Result = TypeVar("Result")
 

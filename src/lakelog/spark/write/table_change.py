@@ -14,6 +14,7 @@ from lakelog.changes.conflicts import Reads
 from lakelog.changes.evolution import WritePlan
 from lakelog.changes.new_table import definition
 from lakelog.changes.partition_values import files_in
+from lakelog.changes.staging_directory import OwnDirectory, leases_of
 from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.lake import Lake
@@ -29,7 +30,6 @@ from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.write.options import WriteOptions
 from lakelog.spark.write.prepared_change import PreparedChange
-from lakelog.spark.write.staging_directory import OwnDirectory, leases_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

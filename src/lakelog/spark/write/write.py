@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakelog.changes.evolution import WritePlan, plan_overwrite
+from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     DatasetExistsError,
@@ -21,8 +22,8 @@ from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
-from lakelog.schema.projection import project
 from lakelog.schema.spark import from_spark
 from lakelog.spark.errors import spark_door
 from lakelog.spark.expressions import columns as column_expressions
@@ -37,7 +38,6 @@ from lakelog.spark.rules.validate import check_new_rules
 from lakelog.spark.write.options import WriteOptions, retries_of
 from lakelog.spark.write.parquet_writer import Stage, Target, matches
 from lakelog.spark.write.prepared_change import PreparedChange
-from lakelog.spark.write.staging_directory import OwnDirectory
 from lakelog.spark.write.table_change import (
     Change,
     WriteResult,

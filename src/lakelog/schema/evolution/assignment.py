@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakelog.errors import Violation
+from lakelog.schema.evolution.projection import by_name, is_list
 from lakelog.schema.leaves import join_path
-from lakelog.schema.projection import by_name, is_list
 
 
 def assignment_problems(

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from lakelog.schema.evolution.widening import can_widen
 from lakelog.schema.mapping import children
-from lakelog.schema.widening import can_widen
 
 
 class Kind(Enum):

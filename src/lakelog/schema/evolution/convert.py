@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from lakelog.errors import SchemaMismatchError, ValidationError, Violation
 from lakelog.schema.checks import Path
+from lakelog.schema.evolution.projection import Conversion, Kind, Part, Parts, convert_type, is_list
 from lakelog.schema.leaves import join_path
 from lakelog.schema.normalize import normalize
-from lakelog.schema.projection import Conversion, Kind, Part, Parts, convert_type, is_list
 from lakelog.schema.spark_text import spark_text
 
 _MAX_BYTES = 1 << 28

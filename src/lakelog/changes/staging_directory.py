@@ -6,7 +6,7 @@ from pathlib import Path
 from lakelog.changes.leases import register_write, take_back
 from lakelog.errors import CommitOutcomeUnknown, LakelogError
 from lakelog.log.commit.committer import Committer
-from lakelog.log.places import write_directory
+from lakelog.storage.uris import write_directory
 
 CHANGE_DATA = "_change_data"
 """Where files of the change feed lie below a table's location, as in Delta."""

@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from lakelog.disk import sync_directories
-from lakelog.log.validation.paths import LOG_DIRECTORY
+from lakelog.storage.disk import sync_directories
+from lakelog.storage.uris import LOG_DIRECTORY
 
 _KINDS = {
     stat.S_IFDIR: "a directory",

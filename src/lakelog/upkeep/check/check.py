@@ -14,11 +14,11 @@ from lakelog.changes.leases import end_expired_writes, registered_writes
 from lakelog.errors import DatabaseError
 from lakelog.log.commit.times import CLOCKS_APART, time_text
 from lakelog.log.state import Head
-from lakelog.upkeep.check_bounds import WrongBounds, mend_bounds, wrong_bounds
-from lakelog.upkeep.check_catalog import catalog_findings
-from lakelog.upkeep.check_files import FileCheck
-from lakelog.upkeep.check_mirror import MirrorCheck
-from lakelog.upkeep.findings import CheckReport, Finding, limited
+from lakelog.upkeep.check.bounds import WrongBounds, mend_bounds, wrong_bounds
+from lakelog.upkeep.check.catalog import catalog_findings
+from lakelog.upkeep.check.files import FileCheck
+from lakelog.upkeep.check.findings import CheckReport, Finding, limited
+from lakelog.upkeep.check.mirror import MirrorCheck
 from lakelog.upkeep.retention import read_retention
 
 if TYPE_CHECKING:

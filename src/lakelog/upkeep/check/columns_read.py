@@ -9,8 +9,8 @@ from lakelog.catalog.queries import Queries
 from lakelog.log.snapshot.file_groups import file_groups
 from lakelog.log.snapshot.snapshot import schemas_that_led_to
 from lakelog.log.state import Head, read_metadata
+from lakelog.schema.evolution.projection import Conversion, Kind, Parts
 from lakelog.schema.mapping import children, physical_name
-from lakelog.schema.projection import Conversion, Kind, Parts
 
 _Path = tuple[str, ...]
 _INSIDE = {Kind.LIST: ("element",), Kind.MAP: ("key", "value")}

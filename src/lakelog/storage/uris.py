@@ -12,6 +12,9 @@ import pyarrow.fs as pf
 
 from lakelog.threads import map_in_threads
 
+LOG_DIRECTORY = "_delta_log"
+"""Where a table's Delta log lies, below its location."""
+
 WRITE = "__w"
 """The directory of a write is called like a partition, so that Spark takes what is below it for partitions, too."""
 

@@ -14,14 +14,14 @@ from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
 from lakelog.errors import ConfigurationError, LakelogError, ValidationError
 from lakelog.log.deletion_vectors import FileVector
-from lakelog.log.places import Storage, root_uri
 from lakelog.log.state import Head
 from lakelog.parquet.schemas import FileSchema, file_schema, with_widenings
 from lakelog.schema import from_bytes, join_path
 from lakelog.schema.mapping import children, loosened, physical_schema, with_children
+from lakelog.storage.uris import Storage, root_uri
 from lakelog.threads import map_in_threads
-from lakelog.upkeep.columns_read import columns_of, null_columns
-from lakelog.upkeep.findings import Finding
+from lakelog.upkeep.check.columns_read import columns_of, null_columns
+from lakelog.upkeep.check.findings import Finding
 from lakelog.upkeep.places import Places
 
 

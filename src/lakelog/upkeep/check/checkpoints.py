@@ -10,13 +10,13 @@ from lakelog.actions import DomainMetadata, Metadata, Protocol, Txn
 from lakelog.delta_log.hint import last_checkpoint
 from lakelog.delta_log.listing import Checkpoint, checkpoints_in
 from lakelog.delta_log.names import LAST_CHECKPOINT, checkpoint_name, version_of
-from lakelog.delta_log.storage import LogFile, LogStore
 from lakelog.errors import DeltaLogError, ValidationError
 from lakelog.importing.replay import identities
 from lakelog.log.commit.committer import Committer
 from lakelog.log.state import Head
 from lakelog.mirror.checkpoints import Checkpoints
-from lakelog.upkeep.findings import Finding
+from lakelog.storage.log_store import LogFile, LogStore
+from lakelog.upkeep.check.findings import Finding
 
 _WRITE_AGAIN = "write the checkpoint again"
 

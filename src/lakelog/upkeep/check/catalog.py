@@ -9,7 +9,7 @@ from lakelog.catalog.queries import Queries
 from lakelog.log.state import Head
 from lakelog.log.validation.stats import checked_stats
 from lakelog.strict_json import loads_strict
-from lakelog.upkeep.findings import Finding, limited
+from lakelog.upkeep.check.findings import Finding, limited
 
 _COMMITTED = (
     "dl_add_files",

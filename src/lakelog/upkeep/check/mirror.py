@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lakelog.delta_log.names import commit_name, version_of
-from lakelog.delta_log.storage import log_store
 from lakelog.errors import LakelogError
 from lakelog.log.commit.committer import Committer
 from lakelog.log.state import Head
@@ -23,8 +22,9 @@ from lakelog.mirror.commit_json import (
 from lakelog.mirror.ownership import Verdict, commit_info, judge
 from lakelog.mirror.publisher import Mirror, is_mirrored
 from lakelog.mirror.status import FAILING, PUBLISHED, Entry
-from lakelog.upkeep.check_checkpoints import CheckpointCheck
-from lakelog.upkeep.findings import Finding
+from lakelog.storage.log_store import log_store
+from lakelog.upkeep.check.checkpoints import CheckpointCheck
+from lakelog.upkeep.check.findings import Finding
 
 _BATCH = 100
 _WRITE_AGAIN = "write the file again"

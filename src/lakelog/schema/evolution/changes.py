@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakelog.schema.evolution.widening import can_widen
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.rules import DEFAULT, text_of
-from lakelog.schema.widening import can_widen
 
 PROMOTED_FROM = "lakelog.promotedFrom"
 """Field metadata that says which types a column had before it became a string."""

@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from lakelog.errors import SchemaMismatchError, Violation
 from lakelog.schema import field_metadata
-from lakelog.schema.changes import PROMOTED_FROM, shown
 from lakelog.schema.checks import Path
 from lakelog.schema.delta import to_delta_type
+from lakelog.schema.evolution.changes import PROMOTED_FROM, shown
+from lakelog.schema.evolution.widening import common, holds, with_type_change, without_type_changes
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import children, without_mapping
 from lakelog.schema.rules import is_filled
 from lakelog.schema.spark_text import has_text
-from lakelog.schema.widening import common, holds, with_type_change, without_type_changes
 
 _STRING = pa.string()
 

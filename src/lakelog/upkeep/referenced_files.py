@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from lakelog.catalog.base import Session
 from lakelog.catalog.queries import Queries
 from lakelog.delta_log.names import version_of
-from lakelog.delta_log.storage import log_store
 from lakelog.errors import LakelogError
 from lakelog.log.state import Head
 from lakelog.mirror.status import BEHIND, OFF, STOPPED
+from lakelog.storage.log_store import log_store
 from lakelog.upkeep.places import Places, key_of
 
 if TYPE_CHECKING:

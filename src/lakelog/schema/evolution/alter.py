@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
-from lakelog.schema import field_metadata, widening
+from lakelog.schema import field_metadata
 from lakelog.schema.delta import from_delta_json, to_delta_json, to_delta_type
+from lakelog.schema.evolution import widening
 from lakelog.schema.leaves import join_path, parse_path
 from lakelog.schema.mapping import (
     children,

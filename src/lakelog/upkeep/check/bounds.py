@@ -14,7 +14,7 @@ from lakelog.log.pruning.bounds import INFINITY, Bounds, text_span
 from lakelog.log.state import Head, TableMetadata, read_metadata
 from lakelog.log.validation.stats import checked_stats
 from lakelog.strict_json import loads_strict
-from lakelog.upkeep.findings import Finding
+from lakelog.upkeep.check.findings import Finding
 
 _FILES = 50_000
 """Files that are looked at together, for which all bounds of the table are passed over once."""

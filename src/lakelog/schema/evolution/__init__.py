@@ -1,0 +1,1 @@
+"""How schemas change: what passes, what widens, and how rows of one become rows of another."""

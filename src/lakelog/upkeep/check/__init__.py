@@ -1,0 +1,1 @@
+"""The check of everything that must be true of a dataset."""
