@@ -38,9 +38,9 @@ from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
 from lakelog.schema.rules import with_rules
 from lakelog.storage.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
+from lakelog.storage.neighbours import refuse_table_above
 from lakelog.strict_json import describe, is_text
 from lakelog.telemetry import CommitRecord, observe_pool
-from lakelog.upkeep.neighbours import refuse_table_above
 
 if TYPE_CHECKING:
     from lakelog.importing.import_delta import ImportReport

@@ -8,7 +8,7 @@ import pytest
 from lakelog import ConfigurationError, ValidationError
 from lakelog.importing.file_listing import Listing, find_files
 from lakelog.log.validation.paths import path_problem
-from lakelog.parquet.hive import directory_of, log_path, values_of
+from lakelog.storage.hive import directory_of, log_path, values_of
 
 FILES = (
     "a.parquet",

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lakelog.errors import ConfigurationError, ValidationError, Violation
-from lakelog.parquet.hive import is_hidden
+from lakelog.storage.hive import is_hidden
 from lakelog.storage.uris import LOG_DIRECTORY
 from lakelog.strict_json import text_problem
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakelog.errors import ValidationError, Violation
 from lakelog.importing.file_listing import Listing
-from lakelog.parquet.hive import values_of
+from lakelog.storage.hive import values_of
 from lakelog.strict_json import text_problem
 
 Values: TypeAlias = Mapping[str, str | None]

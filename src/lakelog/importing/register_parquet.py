@@ -27,12 +27,12 @@ from lakelog.parquet.footers import (
     read_footers,
     refuse_broken,
 )
-from lakelog.parquet.hive import log_path
 from lakelog.parquet.probe import refuse_fatal
 from lakelog.parquet.schemas import FileSchema, file_schema, united, with_widenings
 from lakelog.schema.evolution.widening import ENABLED, FEATURE
 from lakelog.schema.mapping import MODE, is_mapped, with_mapping, without_past
 from lakelog.schema.rules import Rules, rules_of
+from lakelog.storage.hive import log_path
 
 _SAMPLE = 32
 """Files whose schemas are looked at first. If others have more, all footers are read a second time."""

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from lakelog.catalog.stored import stored_json
 from lakelog.errors import LakelogError, ValidationError, Violation
-from lakelog.parquet.hive import directory_of
+from lakelog.storage.hive import directory_of
 from lakelog.storage.uris import uri_of
 from lakelog.strict_json import describe
 

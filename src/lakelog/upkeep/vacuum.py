@@ -20,10 +20,10 @@ from lakelog.catalog.install import check_format
 from lakelog.changes.leases import end_expired_writes, register_vacuum, registered_writes, take_back
 from lakelog.errors import DatabaseError
 from lakelog.log.state import Head
+from lakelog.storage.listing import Listing, judged_as, list_files
+from lakelog.storage.neighbours import refuse_tables_below
 from lakelog.threads import map_in_threads
 from lakelog.upkeep.clocks import agreed_time
-from lakelog.upkeep.listing import Listing, judged_as, list_files
-from lakelog.upkeep.neighbours import refuse_tables_below
 from lakelog.upkeep.places import Places, key_of
 from lakelog.upkeep.referenced_files import KnownFiles, known_files, refuse_overlap, refuse_unknown_commits
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention

@@ -14,12 +14,12 @@ from pyspark import TaskContext
 
 from lakelog.errors import LakelogError, SchemaMismatchError, Violation
 from lakelog.parquet.footers import Harvest, WrittenFile, harvest
-from lakelog.parquet.hive import NULL_DIRECTORY, directory_of, log_path
 from lakelog.schema.leaves import join_path
 from lakelog.schema.mapping import loosened, with_field_ids
 from lakelog.schema.spark_text import spark_text
 from lakelog.spark.datasource.job import Job
 from lakelog.spark.write.directories import logged
+from lakelog.storage.hive import NULL_DIRECTORY, directory_of, log_path
 
 _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from lakelog.catalog.stored import stored_json
 from lakelog.log.snapshot.file_groups import FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.parquet.hive import NULL_DIRECTORY, directory_of
 from lakelog.spark.expressions import spark_type
 from lakelog.spark.frames import aliased
 from lakelog.spark.predicates.analysis import columns_read
+from lakelog.storage.hive import NULL_DIRECTORY, directory_of
 from lakelog.storage.uris import WRITE
 
 if TYPE_CHECKING:

@@ -27,13 +27,13 @@ from lakelog.lake import Lake
 from lakelog.log.feeds.appends import Appends, are_partitioned_by
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.read.manifest import MANIFEST, OPTIONS, Files, manifest_of
 from lakelog.spark.read.partitions import is_instant, partition_values, told_by_directories
 from lakelog.spark.read.read import selected
 from lakelog.spark.streaming.checkpoint import planned, taken
+from lakelog.storage.hive import NULL_DIRECTORY
 from lakelog.telemetry import log
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.parquet.footers import WrittenFile
-from lakelog.parquet.hive import NULL_DIRECTORY, is_hidden, log_path, unescaped
 from lakelog.spark.expressions import local_time, quoted
+from lakelog.storage.hive import NULL_DIRECTORY, is_hidden, log_path, unescaped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -18,7 +18,6 @@ from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, V
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.state import TableMetadata
 from lakelog.parquet.footers import Harvest, harvest
-from lakelog.parquet.hive import NULL_DIRECTORY
 from lakelog.schema.evolution.projection import Parts, missing, project, renamed
 from lakelog.schema.leaves import join_path
 from lakelog.spark.expressions import columns as column_expressions
@@ -28,6 +27,7 @@ from lakelog.spark.rules.enforce import broken_rules, filled
 from lakelog.spark.write.directories import partition_value, written_files
 from lakelog.spark.write.footers import harvest_in_spark
 from lakelog.spark.write.options import WriteOptions
+from lakelog.storage.hive import NULL_DIRECTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

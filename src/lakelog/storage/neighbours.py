@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from lakelog.errors import DatasetExistsError, LakelogError
+from lakelog.storage.listing import CHANGES, WRITE, Listing
 from lakelog.storage.uris import LOG_DIRECTORY
-from lakelog.upkeep.listing import CHANGES, WRITE, Listing
 
 
 def refuse_tables_below(listing: Listing, location: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lakelog.parquet.hive import is_hidden
+from lakelog.storage.hive import is_hidden
 from lakelog.storage.uris import LOG_DIRECTORY
 
 CHANGES = "_change_data"
