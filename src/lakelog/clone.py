@@ -95,7 +95,7 @@ def clone(
             inherited=brought.inherited,
             leases=brought.leases,
         )
-        return lake.create_from(name, draft, place)[0]
+        return lake.handle(lake.create_from(name, draft, place)[0])
 
 
 def _existing(lake: "Lake", name: str) -> Dataset | None:

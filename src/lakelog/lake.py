@@ -2,45 +2,36 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, in_session, takes
-from lakelog.catalog.base import OutcomeUnknown, Session, Transaction, now_ms
+from lakelog.catalog.base import OutcomeUnknown, Transaction
 from lakelog.catalog.deadlines import sharing
-from lakelog.catalog.install import check_format
-from lakelog.catalog.name_key import match_name, name_key
-from lakelog.catalog.url import catalog_for
+from lakelog.catalog.name_key import name_key
 from lakelog.changes.new_table import check_definition, definition
 from lakelog.dataset import Dataset
 from lakelog.errors import (
     CommitOutcomeUnknown,
     ConcurrencyError,
-    ConfigurationError,
     DatabaseError,
     DatasetExistsError,
-    DatasetNotFoundError,
     LakelogError,
     ValidationError,
     Violation,
 )
-from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.draft import Description, Draft
-from lakelog.log.commit.durability import DURABILITIES
 from lakelog.log.commit.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head, TableMetadata
-from lakelog.log.validation.text import check_name, name_problem
-from lakelog.mirror.foreign import refuse_foreign
-from lakelog.mirror.publisher import MODES, Mirror, is_mirrored
+from lakelog.log.validation.text import check_name
+from lakelog.opening.connect import open_engine
+from lakelog.opening.engine import Engine, name_taken
 from lakelog.schema.rules import with_rules
-from lakelog.storage.locations import absolute, directory_of, is_filled, real, removing_new_directories, root_directory
-from lakelog.storage.neighbours import refuse_table_above
+from lakelog.storage.locations import absolute, real
 from lakelog.strict_json import describe, is_text
-from lakelog.telemetry import CommitRecord, observe_pool
 
 if TYPE_CHECKING:
     from lakelog.importing.import_delta import ImportReport
@@ -48,7 +39,6 @@ if TYPE_CHECKING:
     from lakelog.undrop import Borrowed
     from lakelog.upkeep.check.findings import CheckReport
 
-_MOST_CONNECTIONS = 10_000
 _SOURCE = Kind("a dataset or its name", lambda value: isinstance(value, Dataset) or is_text(value))
 
 
@@ -74,57 +64,26 @@ def connect(
     only by ``dataset.mirror()`` (``manual``). Data files on local disks are synced before the commit that names them;
     ``durability="relaxed"`` leaves that to the system, so that a power loss may take files of commits that stand.
     """
-    if not isinstance(pool_size, int) or isinstance(pool_size, bool) or not 1 <= pool_size <= _MOST_CONNECTIONS:
-        raise ConfigurationError(
-            f"pool_size must be an integer from 1 to {_MOST_CONNECTIONS}, not {describe(pool_size)}"
-        )
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < 1e6:
-        raise ConfigurationError(f"timeout must be a positive number of seconds, not {describe(timeout)}")
-    if not is_text(schema) or not 0 < len(schema.encode()) <= 63 or name_problem(schema):
-        raise ConfigurationError(f"schema must be a PostgreSQL identifier of 1 to 63 bytes, not {describe(schema)}")
-    if root is not None and not PATH.fits(root):
-        raise ConfigurationError(f"root must be a path or a URI, not {describe(root)}")
-    if durability not in DURABILITIES:
-        raise ConfigurationError(f"durability must be one of {', '.join(DURABILITIES)}, not {describe(durability)}")
-    catalog = catalog_for(
-        url, pool_size=pool_size, timeout=float(timeout), schema=schema, prepare_threshold=prepare_threshold
+    return open_engine(
+        Lake,
+        url,
+        root,
+        pool_size=pool_size,
+        timeout=timeout,
+        schema=schema,
+        create=create,
+        upgrade=upgrade,
+        prepare_threshold=prepare_threshold,
+        mirror=mirror,
+        durability=durability,
     )
-    if mirror not in MODES:
-        raise ConfigurationError(f"mirror must be one of {', '.join(MODES)}, not {describe(mirror)}")
-    with removing_new_directories(url, root):
-        directory = root_directory(url, root, create=create)
-        catalog.open(create=create, upgrade=upgrade)
-    observe_pool(catalog)
-    return Lake(Committer(catalog, float(timeout), durability), directory, mirror)
 
 
-class Lake:
+class Lake(Engine):
     """Datasets under one catalog. Safe to use from many threads. As a context manager it closes itself."""
-
-    def __init__(self, committer: Committer, root: str | None, mirror: str = "sync") -> None:
-        self.committer = committer
-        self.mirror = Mirror(committer, mirror)
-        committer.watcher = self.mirror
-        self.mirror.start()
-        self.root = root
-        self.closed = False
-        self._root_is_free = False
-
-    def __enter__(self) -> "Lake":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Lake({self.committer.catalog!r}, root={self.root!r})"
-
-    def close(self) -> None:
-        """Finishes what the mirror has begun, and lets go of every connection."""
-        if not self.closed:
-            self.mirror.close()
-        self.closed = True
-        self.committer.catalog.close()
 
     @in_session
     @takes(
@@ -169,7 +128,7 @@ class Lake:
         created = Description(operation=operation, operation_parameters=parameters, extra={})
         check_name(name)
         place = None if location is None else self.free_location(name, location)
-        return self.create_from(name, Draft(0, -1, actions, created), place)[0]
+        return self.handle(self.create_from(name, Draft(0, -1, actions, created), place)[0])
 
     @takes(glob=PATH, location=PATH, description=TEXT)
     def register_parquet(
@@ -198,7 +157,7 @@ class Lake:
         """
         from lakelog.importing.register_parquet import register_parquet
 
-        return register_parquet(
+        head = register_parquet(
             self,
             glob,
             name,
@@ -210,6 +169,7 @@ class Lake:
             description=description,
             progress=progress,
         )
+        return self.handle(head)
 
     @takes(source=_SOURCE, location=PATH, replace=FLAG, shallow=FLAG)
     def clone(
@@ -245,110 +205,12 @@ class Lake:
             shallow=shallow,
         )
 
-    def create_from(
-        self, name: str, draft: Draft, location: str | os.PathLike[str] | None = None
-    ) -> tuple[Dataset, CommitResult]:
-        """Creates a dataset whose version 0 is a draft of that version. Raises ``DatasetExistsError``."""
-        check_name(name)
-        problems = draft.settle(None)
-        if problems:
-            raise ValidationError(f"dataset {name!r}", problems)
-        committer = self.committer
-        queries = committer.catalog.queries
-        commit_id = str(uuid.uuid4())
-        if location is not None and is_mirrored(draft.metadata):
-            refuse_foreign(absolute(location))
-        self._refuse_table_above(location)
-        committer.data.before_creation(draft, None if location is None else absolute(location))
-        with (
-            CommitRecord(name, draft.description.operation) as record,
-            self.creating(name, commit_id, draft.inherited.table_id) as (transaction, locations, created_at),
-        ):
-            place = self.place_for(name, location, locations)
-            key = {"name": name, "name_key": name_key(name), "location": place, "created_at": created_at}
-            draft.table_id = int(transaction.fetch(queries["create_table"], key)[0][0])
-            outcome = committer.write(transaction, [draft], [None], commit_id, record)
-            assert not isinstance(outcome, Conflict), "nobody else knows the new table"
-            (result,) = committer.finish(transaction, [draft], outcome, commit_id, record)
-        committer.tell([draft])
-        head = Head(result.table_id, name, place, 0, result.committed_at, 0, 0, created_at, None)
-        return Dataset(self, head), result
-
-    @contextmanager
-    def creating(
-        self, name: str, commit_id: str, source: int | None = None
-    ) -> Iterator[tuple[Transaction, set[str], int]]:
-        """A transaction in which a dataset gets its name, the locations that are taken, and the time.
-
-        ``source`` is a table that will be locked in it. Raises ``DatasetExistsError`` if there is one of that name,
-        also if that shows at the end.
-        """
-        committer = self.committer
-        queries = committer.catalog.queries
-        with _name_taken(name):
-            sources = () if source is None else (source,)
-            transaction = committer.catalog.begin(sources, commit_id, committer.timeout)
-            try:
-                if "lock_creation" in queries:
-                    transaction.execute(queries["lock_creation"], {})
-                taken, locations, ((now,),), ((found,),) = transaction.fetch_each(
-                    (queries["table_by_name"], {"name_key": name_key(name)}),
-                    (queries["locations"], {}),
-                    (queries["clock"], {"now": now_ms()}),
-                    (queries["migration_version"], {}),
-                )
-                check_format(found, repr(committer.catalog))
-                if taken:
-                    raise DatasetExistsError(f"there is already a dataset {Head(*taken[0]).name!r}")
-                yield transaction, {row[0] for row in locations}, now
-            finally:
-                transaction.rollback()
-
-    def new_location(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
-        """A place for the files of a dataset that does not exist yet. Raises ``DatasetExistsError`` if it is taken."""
-        catalog = self.committer.catalog
-        with catalog.session() as session:
-            taken = {row[0] for row in session.fetch(catalog.queries["locations"], {})}
-        self._refuse_table_above(location)
-        return self.place_for(name, location, taken)
-
-    def _refuse_table_above(self, location: str | os.PathLike[str] | None) -> None:
-        """Raises ``DatasetExistsError`` for a place below a table; of the root, it looks only once."""
-        if location is not None:
-            refuse_table_above(absolute(location))
-        elif self.root is not None and not self._root_is_free:
-            refuse_table_above(f"{self.root}/any")
-            self._root_is_free = True
-
-    def free_location(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
-        """The same, for files that are yet to be written: nothing may be there, which a vacuum would take for ours."""
-        place = self.new_location(name, location)
-        if location is not None and is_filled(place):
-            raise DatasetExistsError(
-                f"there are files at {place!r} already: choose an empty place, or make them a dataset with "
-                "lake.register_parquet, or with lake.import_delta if they are a Delta table"
-            )
-        return place
-
-    def place_for(self, name: str, location: str | os.PathLike[str] | None, taken: set[str]) -> str:
-        """A location that no table ever had: an incarnation's files are never mixed with another's."""
-        if location is not None:
-            place = absolute(location)
-        elif self.root is not None:
-            place = f"{self.root}/{directory_of(name)}"
-            # Another catalog may have the same root. What lies there would be taken for ours by a vacuum.
-            if any(f"{other}/".startswith(f"{place}/") for other in taken) or is_filled(place):
-                place = f"{place}-{uuid.uuid4().hex[:8]}"
-        else:
-            raise ConfigurationError("say where the dataset lives: connect with root=…, or create it with location=…")
-        for other in taken:
-            if f"{place}/".startswith(f"{other}/") or f"{other}/".startswith(f"{place}/"):
-                raise DatasetExistsError(f"location {place!r} overlaps {other!r}, which belongs to another dataset")
-        return place
-
     def dataset(self, name: str) -> Dataset:
         """The dataset of that name, in any case. Raises ``DatasetNotFoundError``."""
-        return Dataset(self, self._head(name))
+        return self.handle(self.find_head(name))
+
+    def handle(self, head: Head) -> Dataset:
+        return Dataset(self, head)
 
     @takes(location=PATH)
     def dataset_at(self, location: str | os.PathLike[str]) -> Dataset | None:
@@ -359,16 +221,6 @@ class Lake:
     def datasets(self) -> list[Dataset]:
         """All datasets, by name."""
         return [Dataset(self, head) for head in self.heads()]
-
-    def versions(self) -> dict[str, int]:
-        """The version of every dataset, all at one moment."""
-        return {head.name: head.version for head in self.heads()}
-
-    def heads(self) -> list[Head]:
-        """The heads of all datasets, all at one moment."""
-        catalog = self.committer.catalog
-        with catalog.session() as session:
-            return [Head(*row) for row in session.fetch(catalog.queries["live_tables"], {})]
 
     def sql(self, query: str, *, spark: Any = None) -> Any:
         """A query in Spark's SQL over datasets by their names, as a DataFrame of their heads at one moment.
@@ -429,15 +281,15 @@ class Lake:
     def rename_dataset(self, name: str, new_name: str) -> Dataset:
         """Gives a dataset another name, or another spelling of the same. Its location and history stay."""
         check_name(new_name)
-        with _name_taken(new_name), sharing(self.committer.timeout):
-            head = self._head(name)
+        with name_taken(new_name), sharing(self.committer.timeout):
+            head = self.find_head(name)
             self._alter(head, "rename_table", lambda found: found.name == new_name, new_name)
         return Dataset(self, head._replace(name=new_name))
 
     def drop_dataset(self, name: str) -> None:
         """Makes a dataset and its name go away. No row and no file is deleted: ``undrop_dataset`` brings it back."""
         with sharing(self.committer.timeout):
-            self._alter(self._head(name), "drop_table", lambda found: found.dropped_at is not None)
+            self._alter(self.find_head(name), "drop_table", lambda found: found.dropped_at is not None)
 
     def undrop_dataset(self, name: str, new_name: str | None = None) -> Dataset:
         """Brings back the dataset that was last dropped under a name, with its history, and gives it a new name or not.
@@ -452,7 +304,7 @@ class Lake:
         chosen = head.name if new_name is None else new_name
         check_name(chosen)
         require_files(self, head)
-        with _name_taken(chosen):
+        with name_taken(chosen):
             self._alter(head, "undrop_table", lambda found: found.dropped_at is None, chosen, Borrowed(self, head))
         return Dataset(self, head._replace(name=chosen, dropped_at=None))
 
@@ -483,21 +335,6 @@ class Lake:
         except (ValueError, AttributeError, TypeError):
             raise ValidationError("commit id", [Violation(describe(commit_id), "is not a commit's id")]) from None
         return self.committer.status(known)
-
-    def _head(self, name: str) -> Head:
-        catalog = self.committer.catalog
-        with catalog.session() as session:
-            heads = {head.name: head for head in self._heads_of(session, name)} if is_text(name) else {}
-        found = match_name(heads, name)
-        if found is None:
-            said = repr(name) if isinstance(name, str) else describe(name)
-            raise DatasetNotFoundError(f"there is no dataset {said} in {catalog!r}")
-        return heads[found]
-
-    def _heads_of(self, session: Session, name: str) -> list[Head]:
-        """Of the datasets that a name may mean: of one, or of twins."""
-        statement = self.committer.catalog.queries["table_by_name"]
-        return [Head(*row) for row in session.fetch(statement, {"name_key": name_key(name)})]
 
     def _alter(
         self,
@@ -562,23 +399,6 @@ class Lake:
 
     def _check_new_name(self, transaction: Transaction, name: str, table_id: int) -> None:
         """Raises ``DatasetExistsError`` if another table than this one has the name."""
-        for other in self._heads_of(transaction, name):
+        for other in self.heads_of(transaction, name):
             if other.table_id != table_id:
                 raise DatasetExistsError(f"there is already a dataset {other.name!r}")
-
-
-class _name_taken:
-    """Turns the database's word that a name or location is taken into ours: two creators may come at once."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, DatabaseError):
-            if error.constraint == "dl_tables_live_name":
-                raise DatasetExistsError(f"there is already a dataset {self._name!r}") from error
-            if error.constraint == "dl_tables_location":
-                raise DatasetExistsError(f"the location of {self._name!r} was just taken: try again") from error

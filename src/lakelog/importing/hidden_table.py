@@ -13,14 +13,14 @@ from lakelog.log.state import Head, TableState
 from lakelog.mirror.status import IMPORTING, PUBLISHED, STOPPED, Ledger
 
 if TYPE_CHECKING:
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
 
 
 class ImportInterrupted(LakelogError):
     """An import could not go on, and what it did is left for a later one."""
 
 
-def table_at(lake: "Lake", location: str) -> Head | None:
+def table_at(lake: "Engine", location: str) -> Head | None:
     """The table that has a location, dropped or not."""
     catalog = lake.committer.catalog
     with catalog.session() as session:
@@ -33,7 +33,7 @@ class HiddenTable:
 
     table_id: int
 
-    def __init__(self, lake: "Lake", name: str, location: str) -> None:
+    def __init__(self, lake: "Engine", name: str, location: str) -> None:
         self._lake = lake
         self._committer = lake.committer
         self._ledger = Ledger(lake.committer.catalog, lake.committer.timeout)

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.catalog.base import Transaction, now_ms
 from lakelog.catalog.name_key import match_name
-from lakelog.dataset import Dataset
 from lakelog.delta_log.log import LogListing, list_log
 from lakelog.errors import DatasetExistsError, DeltaLogError, LakelogError, ValidationError, VersionNotFoundError
 from lakelog.importing.hidden_table import HiddenTable, ImportInterrupted, table_at
@@ -24,12 +23,14 @@ from lakelog.log.state import Head, TableState
 from lakelog.log.validation.features import supported_features
 from lakelog.log.validation.text import check_name
 from lakelog.mirror.status import STOPPED, Ledger
+from lakelog.opening.table import Table
 from lakelog.schema.mapping import MODE
 from lakelog.storage.log_store import LogStore, log_store
 from lakelog.storage.uris import root_uri
 
 if TYPE_CHECKING:
-    from lakelog.lake import Lake
+    from lakelog.dataset import Dataset
+    from lakelog.opening.engine import Engine
 
 _MANAGED = {"catalogManaged", "coordinatedCommits-preview"}
 
@@ -54,7 +55,7 @@ class ImportReport:
 
 
 def import_delta(
-    lake: "Lake",
+    lake: "Engine",
     location: str,
     name: str | None,
     *,
@@ -106,11 +107,11 @@ def import_delta(
             commits=source.commits,
             files=files,
             dropped_stats=dropped,
-            dataset=Dataset(lake, head),
+            dataset=cast("Dataset", lake.handle(head)),
         )
 
 
-def adopt(lake: "Lake", dataset: "Dataset", last: int | None = None, progress: Progress | None = None) -> int:
+def adopt(lake: "Engine", dataset: "Table", last: int | None = None, progress: Progress | None = None) -> int:
     """Takes over the commits of a table's log that the catalog does not have. Returns the version after that."""
     status = lake.mirror.status(dataset.id)
     if status.head != status.published:
@@ -145,7 +146,7 @@ def _readable(place: str) -> Iterator[None]:
 class _Adoption:
     """Commits of a log that become versions of a dataset, and with them the mirror's own."""
 
-    def __init__(self, lake: "Lake", dataset: "Dataset", store: LogStore, listing: LogListing) -> None:
+    def __init__(self, lake: "Engine", dataset: "Table", store: LogStore, listing: LogListing) -> None:
         self._lake = lake
         self._table_id = dataset.id
         self._store = store
@@ -176,7 +177,7 @@ class _Adoption:
 
 
 def _continue(
-    lake: "Lake", known: Head, name: str | None, last: int, *, dry_run: bool, progress: Progress | None
+    lake: "Engine", known: Head, name: str | None, last: int, *, dry_run: bool, progress: Progress | None
 ) -> ImportReport:
     """An import of a table that the catalog has: what was written to its log since then is taken over."""
     if name not in (None, known.name):
@@ -193,7 +194,7 @@ def _continue(
         commits=max(last - before, 0),
         files=dataset.snapshot().files(columns=["version"]).num_rows,
         dropped_stats=0,
-        dataset=None if dry_run else dataset,
+        dataset=None if dry_run else cast("Dataset", dataset),
     )
 
 

@@ -24,7 +24,7 @@ from lakelog.strict_json import json_problem, text_problem
 from lakelog.telemetry import CommitRecord
 
 if TYPE_CHECKING:
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
 
 Progress = Callable[[int, int], None]
 """Told how many commits are done, of how many."""
@@ -153,7 +153,7 @@ class Loader:
 
     def __init__(
         self,
-        lake: "Lake",
+        lake: "Engine",
         table_id: int,
         base: TableState | None,
         place: str,

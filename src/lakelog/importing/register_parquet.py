@@ -9,15 +9,14 @@ import pyarrow as pa
 
 from lakelog.actions import Metadata, Protocol
 from lakelog.changes.new_table import check_definition, configured, described
-from lakelog.dataset import Dataset
 from lakelog.errors import DatasetExistsError, DatasetNotFoundError, SchemaMismatchError, ValidationError, Violation
 from lakelog.importing.file_listing import find_files
 from lakelog.importing.hive_partitions import partition_columns
-from lakelog.lake import Lake
 from lakelog.log.commit.draft import Description, Draft
 from lakelog.log.commit.files import AddFiles
-from lakelog.log.state import TableMetadata
+from lakelog.log.state import Head, TableMetadata
 from lakelog.log.validation.features import needed_features
+from lakelog.opening.engine import Engine
 from lakelog.parquet.footers import (
     Harvest,
     Layouts,
@@ -41,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 
 def register_parquet(
-    lake: Lake,
+    lake: Engine,
     glob: str | os.PathLike[str],
     name: str,
     partition_by: Sequence[str] | Mapping[str, pa.DataType] | None = None,
@@ -52,7 +51,7 @@ def register_parquet(
     schema: pa.Schema | None = None,
     description: str | None = None,
     progress: Progress | None = None,
-) -> Dataset:
+) -> Head:
     """See ``Lake.register_parquet``."""
     check_definition(name, pa.schema([]) if schema is None else schema, mirror)
     stated = None if schema is None else pa.schema(map(without_past, schema))
@@ -96,7 +95,7 @@ def _refuse_rules(rules: Rules) -> None:
         raise ValidationError("register_parquet", found)
 
 
-def _refuse_taken(lake: Lake, name: str) -> None:
+def _refuse_taken(lake: Engine, name: str) -> None:
     """Before thousands of footers are read, although only the commit decides."""
     try:
         lake.dataset(name)

@@ -18,7 +18,7 @@ from lakelog.errors import (
     VersionNotFoundError,
     Violation,
 )
-from lakelog.lake import Lake
+from lakelog.opening.engine import Engine
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -57,7 +57,7 @@ _SUBCLASSES: dict[type[LakelogError], type[_SparkError]] = {
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("sparkSession", "spark"), SESSION),
-    "lake": Kind("a Lake", lambda value: isinstance(value, Lake)),
+    "lake": Kind("a Lake", lambda value: isinstance(value, Engine)),
     "path": PATH,
     "properties": MAPPING,
     "frame": FRAME,

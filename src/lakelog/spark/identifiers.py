@@ -3,7 +3,7 @@
 import re
 
 from lakelog.catalog.name_key import match_name, name_key
-from lakelog.lake import Lake
+from lakelog.opening.engine import Engine
 from lakelog.storage.locations import absolute
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -27,7 +27,7 @@ def path_in(identifier: str) -> str | None:
     return identifier.rstrip("/") if "/" in identifier else None
 
 
-def name_for(lake: Lake, path: str) -> str:
+def name_for(lake: Engine, path: str) -> str:
     """A name for a table that somebody knows by its path only: the last part of it, or as many as nobody has yet."""
     parts = [part for part in absolute(path).rpartition("://")[2].split("/") if part]
     taken = set(map(name_key, lake.versions()))
@@ -72,7 +72,7 @@ def plain_name(identifier: str) -> str:
     return parts[-1] if before in _DEFAULT else ".".join(parts)
 
 
-def known_name(lake: Lake, identifier: str) -> str:
+def known_name(lake: Engine, identifier: str) -> str:
     """The name of the dataset that is meant; if there is none, the name that it would have."""
     known = lake.versions()
     names = (identifier, plain_name(identifier))

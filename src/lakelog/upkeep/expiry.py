@@ -18,8 +18,8 @@ from lakelog.strict_json import describe
 from lakelog.upkeep.retention import read_retention, set_retention
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
+    from lakelog.opening.table import Table
 
 _PARTS = ("column_stats", "row_groups", "partitions")
 _COMMITS = ("dl_remove_files", "dl_cdc_files", "dl_table_versions")
@@ -55,8 +55,8 @@ class ExpiryReport:
 
 
 def expire_versions(
-    lake: "Lake",
-    dataset: "Dataset",
+    lake: "Engine",
+    dataset: "Table",
     older_than: datetime | str | int | None = None,
     keep_last: int | None = None,
     *,
@@ -94,10 +94,10 @@ class _Plan:
     """The first version now."""
     first: int
     """The first version then."""
-    lake: "Lake"
+    lake: "Engine"
 
     @classmethod
-    def of(cls, lake: "Lake", session: Session, head: Head, time: int | None, keep_last: int | None) -> "_Plan":
+    def of(cls, lake: "Engine", session: Session, head: Head, time: int | None, keep_last: int | None) -> "_Plan":
         queries = lake.committer.catalog.queries
         before = int(session.fetch(queries["first_version"], {"table_id": head.table_id})[0][0])
         limits = [head.version]
@@ -127,7 +127,7 @@ class _Plan:
         )
 
 
-def _see_to_the_log(lake: "Lake", dataset: "Dataset", first: int) -> None:
+def _see_to_the_log(lake: "Engine", dataset: "Table", first: int) -> None:
     """What is not published yet could never be, and what is lost could never be written again."""
     status = lake.mirror.checkpoint(dataset.id, first)
     if status.state != OFF and (status.state != PUBLISHED or status.published < first):
@@ -137,7 +137,7 @@ def _see_to_the_log(lake: "Lake", dataset: "Dataset", first: int) -> None:
         )
 
 
-def _forget(lake: "Lake", plan: _Plan) -> None:
+def _forget(lake: "Engine", plan: _Plan) -> None:
     committer = lake.committer
     catalog = committer.catalog
     commit_id = str(uuid.uuid4())
@@ -161,7 +161,7 @@ def _forget(lake: "Lake", plan: _Plan) -> None:
     committer.states.forget(plan.table_id)
 
 
-def _delete_rows(transaction: Transaction, lake: "Lake", plan: _Plan) -> None:
+def _delete_rows(transaction: Transaction, lake: "Engine", plan: _Plan) -> None:
     """Under the table's lock. The order is from what depends to what it depends on."""
     queries = lake.committer.catalog.queries
     table = {"table_id": plan.table_id}

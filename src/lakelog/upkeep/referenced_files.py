@@ -14,8 +14,8 @@ from lakelog.storage.log_store import log_store
 from lakelog.upkeep.places import Places, key_of
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
+    from lakelog.opening.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def known_files(session: Session, queries: Queries, head: Head, places: Places, 
     return known
 
 
-def refuse_overlap(lake: "Lake", dataset: "Dataset", places: Places) -> None:
+def refuse_overlap(lake: "Engine", dataset: "Table", places: Places) -> None:
     """Raises ``LakelogError`` if a link makes the location another table's, too: whose files are there is unclear."""
     catalog = lake.committer.catalog
     with catalog.session() as session:
@@ -61,7 +61,7 @@ def refuse_overlap(lake: "Lake", dataset: "Dataset", places: Places) -> None:
             )
 
 
-def refuse_unknown_commits(lake: "Lake", dataset: "Dataset") -> None:
+def refuse_unknown_commits(lake: "Engine", dataset: "Table") -> None:
     """Raises ``LakelogError`` if the table's log has commits that the catalog lacks.
 
     That is so after a backup was restored, or when another engine has written to the table. Their files would look

@@ -15,14 +15,14 @@ from lakelog.storage.uris import uri_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
+    from lakelog.opening.table import Table
 
 MODE = "symlink_format_manifest"
 _DIRECTORY = f"_{MODE}"
 _LIST = "manifest"
 
 
-def generate(dataset: "Dataset", mode: str) -> None:
+def generate(dataset: "Table", mode: str) -> None:
     """Writes the lists of the head's files: one, or one for each partition, below the table's location.
 
     Each takes the place of the one that was there in one step. They are not kept up to date.

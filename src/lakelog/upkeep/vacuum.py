@@ -29,8 +29,8 @@ from lakelog.upkeep.referenced_files import KnownFiles, known_files, refuse_over
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
+    from lakelog.opening.table import Table
 
 _AT_ONCE = 256
 """Files of one directory that a thread deletes together."""
@@ -83,8 +83,8 @@ class _View:
 
 
 def vacuum(
-    lake: "Lake",
-    dataset: "Dataset",
+    lake: "Engine",
+    dataset: "Table",
     retention_hours: float | None = None,
     *,
     dry_run: bool = False,
@@ -95,7 +95,7 @@ def vacuum(
 
 
 class _Vacuum:
-    def __init__(self, lake: "Lake", dataset: "Dataset", hours: float | None, *, force: bool) -> None:
+    def __init__(self, lake: "Engine", dataset: "Table", hours: float | None, *, force: bool) -> None:
         self._committer = lake.committer
         self._catalog = lake.committer.catalog
         self._dataset = dataset

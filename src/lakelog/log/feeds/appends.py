@@ -14,7 +14,7 @@ from lakelog.log.snapshot.snapshot import Changes, milliseconds_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
+    from lakelog.opening.table import Table
 
 FILES_PER_TRIGGER = 1000
 """What a stream takes in one batch unless it is told: as Delta does."""
@@ -26,7 +26,7 @@ _AT_ONCE = 100
 class Appends:
     """What commits added. One that takes rows away is an error, or is left out if the options say so."""
 
-    def __init__(self, dataset: "Dataset", *, ignore_deletes: bool, skip_change_commits: bool) -> None:
+    def __init__(self, dataset: "Table", *, ignore_deletes: bool, skip_change_commits: bool) -> None:
         self._dataset = dataset
         self._ignore_deletes = ignore_deletes
         self._skip_change_commits = skip_change_commits
@@ -69,7 +69,7 @@ class Appends:
 
 
 def first_version(
-    dataset: "Dataset", starting_version: int | str | None, starting_timestamp: datetime | str | int | None
+    dataset: "Table", starting_version: int | str | None, starting_timestamp: datetime | str | int | None
 ) -> int | None:
     """The first commit that a stream reads by itself; None if the table as it is comes first."""
     if starting_timestamp is not None:
@@ -95,7 +95,7 @@ def are_partitioned_by(files: pa.Table, columns: Sequence[str]) -> bool:
     return all(set(json.loads(text)) == set(columns) for text in texts)
 
 
-def version_from(dataset: "Dataset", timestamp: datetime | str | int) -> int:
+def version_from(dataset: "Table", timestamp: datetime | str | int) -> int:
     """The first version that was committed at that time or after it."""
     try:
         before = dataset.snapshot(timestamp=timestamp).version

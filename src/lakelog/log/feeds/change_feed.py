@@ -25,7 +25,7 @@ from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.schema.evolution.changes import changes_between
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
+    from lakelog.opening.table import Table
 
 FEED_SCHEMA = pa.schema(
     [
@@ -53,7 +53,7 @@ class ChangeFeed:
     """What a table's commits did to its rows, under the schema of one version."""
 
     committer: Committer
-    dataset: "Dataset"
+    dataset: "Table"
     snapshot: Snapshot
     """The version whose schema the rows have."""
     strict: bool = True

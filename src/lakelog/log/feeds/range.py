@@ -9,7 +9,7 @@ from lakelog.log.feeds.appends import version_from
 from lakelog.log.snapshot.snapshot import milliseconds_of, moment
 
 if TYPE_CHECKING:
-    from lakelog.dataset import Dataset
+    from lakelog.opening.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class FeedRange:
 
 
 def feed_range(
-    dataset: "Dataset",
+    dataset: "Table",
     *,
     starting_version: int | None = None,
     ending_version: int | None = None,
@@ -62,7 +62,7 @@ def feed_range(
     return FeedRange(first=first, last=last)
 
 
-def _check(dataset: "Dataset", first: Any, last: Any, start: Any, end: Any) -> None:
+def _check(dataset: "Table", first: Any, last: Any, start: Any, end: Any) -> None:
     problems = [
         Violation(name, f"expected a version from 0 on, got {value!r}")
         for name, value in (("starting_version", first), ("ending_version", last))
@@ -80,11 +80,11 @@ def _check(dataset: "Dataset", first: Any, last: Any, start: Any, end: Any) -> N
         raise _refused(dataset, "ending_timestamp", f"{end!r} is before starting_timestamp {start!r}")
 
 
-def _refused(dataset: "Dataset", where: str, message: str) -> ValidationError:
+def _refused(dataset: "Table", where: str, message: str) -> ValidationError:
     return ValidationError(f"change feed of {dataset.name!r}", [Violation(where, message)])
 
 
-def _too_late(dataset: "Dataset", head: int, name: str, timestamp: datetime | str | int) -> VersionNotFoundError:
+def _too_late(dataset: "Table", head: int, name: str, timestamp: datetime | str | int) -> VersionNotFoundError:
     asked, found = moment(milliseconds_of(timestamp)), moment(_time_of(dataset, head))
     advice = "leave it out to read up to the head" if name == "ending_timestamp" else "nothing has changed since"
     return VersionNotFoundError(
@@ -93,6 +93,6 @@ def _too_late(dataset: "Dataset", head: int, name: str, timestamp: datetime | st
     )
 
 
-def _time_of(dataset: "Dataset", version: int) -> int:
+def _time_of(dataset: "Table", version: int) -> int:
     (commit,) = dataset.changes(version, version).commits
     return milliseconds_of(commit.timestamp)

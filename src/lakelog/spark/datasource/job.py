@@ -9,10 +9,10 @@ from lakelog.changes.evolution import WritePlan, plan_overwrite
 from lakelog.changes.leases import register_write
 from lakelog.changes.row_rules import RowRules
 from lakelog.changes.staging_directory import OwnDirectory
-from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError, LakelogError
-from lakelog.lake import Lake
 from lakelog.log.state import TableMetadata
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.evolution.projection import missing, project
 from lakelog.schema.normalize import normalize
@@ -62,7 +62,7 @@ class Job:
         with self.place.connect(create=True) as lake, self._own(lake) as own:
             self._commit(lake, written, own)
 
-    def is_done(self, lake: Lake) -> bool:
+    def is_done(self, lake: Engine) -> bool:
         """Whether an application's batch was committed before."""
         try:
             known = self.table_id
@@ -77,10 +77,10 @@ class Job:
             with suppress(LakelogError), self.place.connect(create=False) as lake:
                 self._own(lake).discard()
 
-    def _own(self, lake: Lake) -> OwnDirectory:
+    def _own(self, lake: Engine) -> OwnDirectory:
         return OwnDirectory(lake.committer, self.location, None if self.skipped else self.directory)
 
-    def _commit(self, lake: Lake, written: Harvest, own: OwnDirectory) -> None:
+    def _commit(self, lake: Engine, written: Harvest, own: OwnDirectory) -> None:
         if self.defined is not None:
             commit_new(lake, self.place.table, self.defined, self.location, written, self.options, own)
             return
@@ -107,7 +107,7 @@ def plan_job(options: SinkOptions, schema: "StructType") -> Job:
     return job
 
 
-def _new_table(lake: Lake, options: SinkOptions, schema: "StructType") -> Job:
+def _new_table(lake: Engine, options: SinkOptions, schema: "StructType") -> Job:
     arriving = normalize(from_spark(schema))
     defined = defined_by(options.place.table, arriving, options.write)
     metadata = TableMetadata(0, defined[1], 0)
@@ -131,7 +131,7 @@ def _new_table(lake: Lake, options: SinkOptions, schema: "StructType") -> Job:
     )
 
 
-def _change(lake: Lake, dataset: Dataset, options: SinkOptions, schema: "StructType") -> Job:
+def _change(lake: Engine, dataset: Table, options: SinkOptions, schema: "StructType") -> Job:
     write = options.write
     snapshot = dataset.snapshot()
     if write.overwrite_schema:

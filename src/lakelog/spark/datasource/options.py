@@ -9,11 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-import lakelog
 from lakelog.errors import ValidationError, Violation
-from lakelog.lake import Lake
 from lakelog.log.commit.durability import DURABILITIES
 from lakelog.log.snapshot.snapshot import milliseconds_of
+from lakelog.opening.connect import open_engine
+from lakelog.opening.engine import Engine
 from lakelog.spark.write.options import RETRIES, WriteOptions
 
 
@@ -80,9 +80,10 @@ class Place:
     table: str
     durability: str = "full"
 
-    def connect(self, *, create: bool) -> Lake:
+    def connect(self, *, create: bool) -> Engine:
         """Opens the catalog in this process."""
-        return lakelog.connect(
+        return open_engine(
+            Engine,
             self.catalog,
             self.root,
             create=create,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelog.dataset import Dataset
 from lakelog.errors import DatasetNotFoundError
-from lakelog.lake import Lake
 from lakelog.log.feeds.range import FeedRange, feed_range
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.datasource.feed import feed_schema
@@ -45,7 +45,7 @@ def pin(options: ReadOptions) -> Pin:
         return Pin(table_id=dataset.id, version=snapshot.version, schema=pa.schema(map(readable, schema)))
 
 
-def asked_changes(dataset: Dataset, options: ReadOptions, pin: Pin | None) -> FeedRange:
+def asked_changes(dataset: Table, options: ReadOptions, pin: Pin | None) -> FeedRange:
     """The commits of a batch read of the change feed, none of them later than its schema."""
     assert not isinstance(options.starting_version, str), "only a stream starts with the latest"
     last = options.ending_version
@@ -60,14 +60,14 @@ def asked_changes(dataset: Dataset, options: ReadOptions, pin: Pin | None) -> Fe
     )
 
 
-def _last(dataset: Dataset, options: ReadOptions) -> int | None:
+def _last(dataset: Table, options: ReadOptions) -> int | None:
     """The last version that is asked for, where it is not the head. Only a batch read says so."""
     if options.ending_version is None and options.ending_timestamp is None:
         return None
     return asked_changes(dataset, options, None).last
 
 
-def pinned_dataset(lake: Lake, place: Place, table_id: int | None) -> Dataset:
+def pinned_dataset(lake: Engine, place: Place, table_id: int | None) -> Table:
     """The table, if it is still the same one."""
     dataset = lake.dataset(place.table)
     if table_id is not None and dataset.id != table_id:

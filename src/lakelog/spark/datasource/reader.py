@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.dataset import Dataset
-from lakelog.lake import Lake
 from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options
 from lakelog.spark.datasource.pin import Pin, asked_changes, pinned_dataset
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
                 snapshot = dataset.snapshot(pin.version)
             return list(tasks(snapshot, dataset.location, snapshot.files(columns=TO_READ), self._schema))
 
-    def _changes(self, lake: Lake, dataset: Dataset) -> list[FilesToRead]:
+    def _changes(self, lake: Engine, dataset: Table) -> list[FilesToRead]:
         found = asked_changes(dataset, self._options, self._pin)
         snapshot = dataset.snapshot(found.last)
         if self._pin is None:

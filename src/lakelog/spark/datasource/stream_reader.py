@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from lakelog.dataset import Dataset
 from lakelog.errors import ConfigurationError, LakelogError
-from lakelog.lake import Lake
 from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
 from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.spark.datasource.budget import Budget
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin = pin
         self._schema = schema
         self._last: int | None = None
-        self._lake: Lake | None = None
+        self._lake: Engine | None = None
         self._begun: tuple[int, Any] = (-1, None)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lake.close()
 
     @cached_property
-    def _dataset(self) -> Dataset:
+    def _dataset(self) -> Table:
         self._lake = self._options.place.connect(create=False)
         return pinned_dataset(self._lake, self._options.place, None if self._pin is None else self._pin.table_id)
 

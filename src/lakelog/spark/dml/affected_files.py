@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.dataset import Dataset
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.snapshot.scan import Scan
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.table import Table
 from lakelog.spark.dml.deletion_vectors import indexes_by_file
 from lakelog.spark.frames import aliased
 from lakelog.spark.predicates.analysis import condition_of, empty_frame
@@ -52,7 +52,7 @@ class Matched:
 
 def matched_files(
     spark: "SparkSession",
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     condition: "str | Column | None",
     alias: str | None = None,

@@ -6,11 +6,11 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakelog.changes.conflicts import Reads
-from lakelog.dataset import Dataset
 from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.table import Table
 from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.deletion_vectors import Marked, can_be_marked, vector_metrics, wants_vectors
 from lakelog.spark.dml.history_text import shown_condition
@@ -29,7 +29,7 @@ _GONE = "__lakelog_gone"
 
 
 def prepare_delete(
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     condition: "str | Column | None",
     options: WriteOptions,
@@ -44,7 +44,7 @@ def prepare_delete(
 
 def _prepared(
     session: "SparkSession",
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     condition: "str | Column | None",
     options: WriteOptions,

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.evolution import WritePlan, plan_write
-from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.opening.table import Table
 from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.spark import from_spark
 from lakelog.spark.dml.assign import Expression, assigned, expression, unqualified
@@ -94,7 +94,7 @@ class Merge:
 
 
 def prepare_merge(
-    dataset: Dataset, snapshot: Snapshot, merge: Merge, options: WriteOptions, spark: "SparkSession | None" = None
+    dataset: Table, snapshot: Snapshot, merge: Merge, options: WriteOptions, spark: "SparkSession | None" = None
 ) -> PreparedChange[ChangeResult]:
     """Writes the files of a merge."""
     check_clauses(merge.clauses)
@@ -282,7 +282,7 @@ def _changes_rows(merge: Merge) -> bool:
 
 def _joined(
     spark: "SparkSession",
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     merge: Merge,
     plan: WritePlan,

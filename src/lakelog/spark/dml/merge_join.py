@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.opening.table import Table
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
 from lakelog.spark.dml.assign import Expression, expression
@@ -106,7 +106,7 @@ class Join:
     """A table, a source and the condition under which their rows match."""
 
     spark: "SparkSession"
-    dataset: Dataset
+    dataset: Table
     snapshot: Snapshot
     alias: str | None
     metadata: TableMetadata

@@ -15,13 +15,13 @@ from lakelog.changes.conflicts import Reads
 from lakelog.changes.evolution import WritePlan
 from lakelog.changes.restore import inherited_from, row_groups_of
 from lakelog.changes.staging_directory import OwnDirectory, leases_of
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit.draft import Description, Inherited
 from lakelog.log.commit.files import REMOVED
 from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.evolution.projection import project
 from lakelog.spark.dml.deletion_vectors import Marked
@@ -68,7 +68,7 @@ class Written:
 class Rewrite:
     """A change of rows, planned: nothing is written yet."""
 
-    dataset: Dataset
+    dataset: Table
     snapshot: Snapshot
     operation: str
     parameters: Mapping[str, Any]
@@ -255,7 +255,7 @@ def refuse_reserved(verb: str, names: Collection[str]) -> None:
         raise ValidationError(verb, [Violation(repr(name), message) for name in found])
 
 
-def refuse_append_only(dataset: Dataset, snapshot: Snapshot, verb: str) -> None:
+def refuse_append_only(dataset: Table, snapshot: Snapshot, verb: str) -> None:
     """Says before anything is read what the commit would say at the end."""
     if snapshot.metadata.is_on("delta.appendOnly"):
         message = f"is true: rows of {dataset.name!r} can be added, not changed or removed"

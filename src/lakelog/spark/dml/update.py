@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakelog.changes.conflicts import Reads
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.table import Table
 from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.assign import Expression, assigned, unqualified
 from lakelog.spark.dml.deletion_vectors import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors
@@ -41,7 +41,7 @@ _BEFORE = "__lakelog_before"
 
 
 def prepare_update(
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     values: Mapping[str, Expression],
     condition: "str | Column | None",
@@ -57,7 +57,7 @@ def prepare_update(
 
 def _prepared(
     session: "SparkSession",
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     values: Mapping[str, Expression],
     condition: "str | Column | None",

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError
-from lakelog.lake import Lake
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.spark.dml.assign import Expression
 from lakelog.spark.dml.builder import MergeBuilder
 from lakelog.spark.dml.delete import prepare_delete
@@ -31,8 +31,8 @@ def options(retries: int, committer: str | None, user_metadata: str | None) -> W
 
 @spark_door
 def delete(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     where: "str | Column | None",
     options: WriteOptions,
     spark: "SparkSession | None",
@@ -44,8 +44,8 @@ def delete(
 
 @spark_door
 def update(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     values: Mapping[str, Expression],
     where: "str | Column | None",
     options: WriteOptions,
@@ -58,8 +58,8 @@ def update(
 
 @spark_door
 def merge(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     source: Any,
     condition: Expression,
     alias: str | None,

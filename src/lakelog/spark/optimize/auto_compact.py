@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from lakelog.changes.bins import TARGET_SIZE, Sizes, packed
-from lakelog.dataset import Dataset
-from lakelog.lake import Lake
 from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.spark.frames import session_for
 from lakelog.spark.optimize.compaction import Asked, OptimizeResult, check_rewritable, rewritten
 from lakelog.spark.write.prepared_change import PreparedChange, Result
@@ -26,7 +26,7 @@ _TARGET = 128 << 20
 """Smaller than what somebody asks for who has the time: a write waits for it."""
 
 
-def commit(change: PreparedChange[Result], lake: Lake, retries: int, spark: "SparkSession | None") -> Result:
+def commit(change: PreparedChange[Result], lake: Engine, retries: int, spark: "SparkSession | None") -> Result:
     """Commits a change by itself, and what it has left of small files is compacted if the table asks for it."""
     result = change.send(lake, retries)
     if result is not None:
@@ -34,7 +34,7 @@ def commit(change: PreparedChange[Result], lake: Lake, retries: int, spark: "Spa
     return change.told(result)
 
 
-def compact_after(lake: Lake, table_id: int, version: int, spark: "SparkSession | None") -> None:
+def compact_after(lake: Engine, table_id: int, version: int, spark: "SparkSession | None") -> None:
     """A compaction, if one is due after a commit of this process. Whatever that runs into, the commit stands.
 
     Where the table's properties do not ask for it, nothing happens, and nobody is asked anything.
@@ -45,7 +45,7 @@ def compact_after(lake: Lake, table_id: int, version: int, spark: "SparkSession 
     name = lake.committer.states.names.get(table_id, f"table {table_id}")
     try:
         with lake.committer.catalog.session() as session:
-            dataset = Dataset(lake, lake.committer.head(session, table_id))
+            dataset = lake.handle(lake.committer.head(session, table_id))
         done = _compact(lake, dataset, version, session_for(spark))
         if done.version is not None:
             report_safely(logging.INFO, "%s: compacted %d files into %d", name, done.files_removed, done.files_added)
@@ -54,7 +54,7 @@ def compact_after(lake: Lake, table_id: int, version: int, spark: "SparkSession 
         report_safely(logging.WARNING, message, name, version, error)
 
 
-def _compact(lake: Lake, dataset: Dataset, version: int, spark: "SparkSession") -> OptimizeResult:
+def _compact(lake: Engine, dataset: Table, version: int, spark: "SparkSession") -> OptimizeResult:
     """Of the partitions that a version added files to, those with many small ones."""
     snapshot = dataset.snapshot()
     configuration = snapshot.metadata.configuration

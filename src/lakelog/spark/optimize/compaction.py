@@ -17,15 +17,15 @@ from lakelog.changes.conflicts import Reads
 from lakelog.changes.partition_values import files_in
 from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.changes.staging_directory import OwnDirectory, leases_of
-from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, ValidationError, Violation
-from lakelog.lake import Lake
 from lakelog.log.commit.draft import Description, Draft
 from lakelog.log.commit.files import REMOVED, AddFiles, RemoveFiles
 from lakelog.log.snapshot.file_groups import TO_READ
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.leaves import leaf_columns, parse_path
@@ -110,8 +110,8 @@ class Asked:
 
 @spark_door
 def optimize(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     asked: Asked,
     target_file_size: int | None = None,
     min_file_size: int | None = None,
@@ -133,8 +133,8 @@ def optimize(
 
 
 def rewritten(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     snapshot: Snapshot,
     files: Any,
     bins: Sequence[Bin],
@@ -240,8 +240,8 @@ def _check(written: Harvest, files: Any, bins: Sequence[Bin], metadata: TableMet
 
 
 def _commit(
-    lake: Lake,
-    dataset: Dataset,
+    lake: Engine,
+    dataset: Table,
     snapshot: Snapshot,
     files: Any,
     bins: Sequence[Bin],

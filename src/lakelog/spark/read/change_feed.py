@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.log.feeds.columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS
 from lakelog.log.feeds.range import feed_range
 from lakelog.log.snapshot.file_groups import FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.engine import Engine
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import spark_door
@@ -40,7 +40,7 @@ _VALUE = "__lakelog_value"
 
 @spark_door
 def read_changes(
-    lake: Lake,
+    lake: Engine,
     name: str,
     starting_version: int | None = None,
     ending_version: int | None = None,

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lakelog.dataset import Dataset
-from lakelog.lake import Lake
 from lakelog.log.deletion_vectors import vectors_of
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.scan import Scan
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import refusing, spark_door
@@ -54,7 +54,7 @@ _BY_FORMAT = re.compile(r"RelationV2\[.*\] lakelog$|^ *format: \"lakelog\"$", re
 
 @spark_door
 def read_dataset(
-    lake: Lake,
+    lake: Engine,
     name: str,
     version: int | None = None,
     timestamp: datetime | str | int | None = None,
@@ -74,7 +74,7 @@ def read_dataset(
 
 def read_snapshot(
     spark: "SparkSession",
-    dataset: Dataset,
+    dataset: Table,
     snapshot: Snapshot,
     where: "str | Column | None" = None,
     columns: Sequence[str] | None = None,
@@ -92,7 +92,7 @@ def read_snapshot(
         return frame.select(*selected)
 
 
-def read_pruned(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
+def read_pruned(spark: "SparkSession", dataset: Table, snapshot: Snapshot, predicate: Predicate) -> "DataFrame":
     """The rows of all files of a snapshot that a predicate leaves. The plan remembers which version it reads."""
     frame = read_these(spark, dataset.location, snapshot, snapshot.files(predicate, columns=TO_READ))
     return frame.alias(f"{_MARK}-{_incarnation(dataset)}-{snapshot.version}")
@@ -144,13 +144,13 @@ def _united(scan: "_Scan", snapshot: Snapshot, files: Any) -> "DataFrame":
 
 
 @spark_door
-def spark_scan(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column") -> Scan:
+def spark_scan(spark: "SparkSession | None", dataset: Table, snapshot: Snapshot, where: "str | Column") -> Scan:
     """What a read with a condition needs, as this session understands it."""
     return Scan(dataset.name, snapshot, condition_of(session_for(spark), snapshot.schema, where))
 
 
 @spark_door
-def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapshot, where: "str | Column | None") -> int:
+def count_rows(spark: "SparkSession | None", dataset: Table, snapshot: Snapshot, where: "str | Column | None") -> int:
     """How many rows match. Only files in which the catalog does not decide for every row are read."""
     session = session_for(spark)
     where = parsed_once(session, where)
@@ -164,7 +164,7 @@ def count_rows(spark: "SparkSession | None", dataset: Dataset, snapshot: Snapsho
 
 
 @spark_door
-def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None:
+def version_of(frame: "DataFrame", dataset: Table | None = None) -> int | None:
     """The version that a DataFrame reads of a dataset, or of any; the oldest if there are several, None if none.
 
     It is found in the DataFrame's plan, so through whatever was done to it: filters, joins, views, ``cache()``. Not
@@ -175,7 +175,7 @@ def version_of(frame: "DataFrame", dataset: Dataset | None = None) -> int | None
     return min(map(int, found), default=None)
 
 
-def may_read(frame: "DataFrame", dataset: Dataset) -> bool:
+def may_read(frame: "DataFrame", dataset: Table) -> bool:
     """Whether a DataFrame reads a dataset as far as its plan shows it. ``format("lakelog")`` may read any dataset."""
     return version_of(frame, dataset) is not None or _BY_FORMAT.search(_plan_of(frame)) is not None
 
@@ -186,7 +186,7 @@ def _plan_of(frame: Any) -> str:
     return str(frame._jdf.queryExecution().analyzed().toString())
 
 
-def _incarnation(dataset: Dataset) -> str:
+def _incarnation(dataset: Table) -> str:
     """Names a table in all catalogs: its location is never another's."""
     return hashlib.blake2b(dataset.location.encode(), digest_size=8).hexdigest()
 

@@ -8,11 +8,11 @@ from pyspark.sql.types import BooleanType, StructType
 
 from lakelog.changes.evolution import alter_checked
 from lakelog.changes.properties import add_constraint as with_constraint
-from lakelog.dataset import Dataset
 from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, Violation
 from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.opening.table import Table
 from lakelog.schema.evolution.alter import Layout
 from lakelog.schema.evolution.assignment import assignment_problems
 from lakelog.schema.rules import Check, constraint_name_problem, constraints_in, expression_problem
@@ -32,7 +32,7 @@ _USERS_OWN = "org.apache.spark.sql.catalyst.expressions.UserDefinedExpression"
 
 
 @spark_door
-def add_constraint(dataset: Dataset, name: str, sql: str, retries: int, spark: "SparkSession | None") -> CommitResult:
+def add_constraint(dataset: Table, name: str, sql: str, retries: int, spark: "SparkSession | None") -> CommitResult:
     """Commits a constraint, once all rows of the head are known to satisfy it."""
     if problem := constraint_name_problem(name) or expression_problem(sql):
         raise ValidationError("constraint", [Violation(repr(name), problem)])
@@ -157,7 +157,7 @@ def _expression_problems(spark: "SparkSession", schema: pa.Schema, sql: str, *, 
     return found
 
 
-def _check_rows(spark: "SparkSession", dataset: Dataset, snapshot: Snapshot, name: str, sql: str) -> None:
+def _check_rows(spark: "SparkSession", dataset: Table, snapshot: Snapshot, name: str, sql: str) -> None:
     """All rows have to satisfy the condition. Statistics decide where they can, Spark reads the rest."""
     rows = count_rows(spark, dataset, snapshot, None)
     broken = rows - count_rows(spark, dataset, snapshot, sql)

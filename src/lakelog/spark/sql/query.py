@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakelog.catalog.name_key import twin_problems
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import refusing, spark_door
@@ -35,7 +35,7 @@ _ROUNDS = 3
 
 
 @spark_door
-def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFrame":
+def sql(lake: Engine, query: str, spark: "SparkSession | None" = None) -> "DataFrame":
     """The rows of a query. Each dataset is read at its head, all of them at one moment."""
     session = session_for(spark)
     if is_connect(session):
@@ -45,7 +45,7 @@ def sql(lake: Lake, query: str, spark: "SparkSession | None" = None) -> "DataFra
     names = without_twins(mentioned(heads, query), query)
     if problems := twin_problems(names):
         raise ValidationError("sql", problems)
-    datasets = {name: Dataset(lake, heads[name]) for name in names}
+    datasets = {name: lake.handle(heads[name]) for name in names}
     snapshots = {name: (each, each.snapshot(heads[name].version)) for name, each in datasets.items()}
     with tempfile.TemporaryDirectory(prefix="lakelog-sql-") as home, refusing("sql", "query"):
         aside = _Aside(session, query)
@@ -63,7 +63,7 @@ class _Reads:
         self,
         spark: "SparkSession",
         aside: "_Aside",
-        snapshots: Mapping[str, tuple[Dataset, Snapshot]],
+        snapshots: Mapping[str, tuple[Table, Snapshot]],
         home: Path,
     ) -> None:
         self._spark = spark

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lakelog.dataset import Dataset
 from lakelog.errors import DatabaseError, LakelogError
-from lakelog.lake import Lake
 from lakelog.log.feeds.appends import Appends, are_partitioned_by
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.read.manifest import MANIFEST, OPTIONS, Files, manifest_of
@@ -62,7 +62,7 @@ class Start:
 class Feed:
     """The files that a query is to read, published where Spark looks for them."""
 
-    def __init__(self, lake: Lake, dataset: Dataset, appends: Appends, checkpoint: Path) -> None:
+    def __init__(self, lake: Engine, dataset: Table, appends: Appends, checkpoint: Path) -> None:
         self.lake = lake
         self._dataset = dataset
         self._appends = appends

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.lake import Lake
 from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, first_version
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import FEED_PROPERTY
 from lakelog.log.snapshot.snapshot import milliseconds_of, moment
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.spark.datasource.registration import register
 from lakelog.spark.errors import spark_door
 from lakelog.spark.frames import session_for
@@ -33,7 +33,7 @@ _TAKEN = ("txn_app_id", "txn_version", "base_version", "spark")
 
 @spark_door
 def read_stream(
-    lake: Lake,
+    lake: Engine,
     name: str,
     *,
     checkpoint: str,
@@ -112,7 +112,7 @@ def read_stream(
     return feed.frame(session, limit)
 
 
-def _feed_stream(lake: Lake, dataset: Dataset, spark: "SparkSession", options: dict[str, Any]) -> "DataFrame":
+def _feed_stream(lake: Engine, dataset: Table, spark: "SparkSession", options: dict[str, Any]) -> "DataFrame":
     """By Spark's own door, where a stream of changes is."""
     catalog = lake.committer.catalog
     place = {"catalog": catalog.url, "root": lake.root, "catalogSchema": catalog.schema}
@@ -128,7 +128,7 @@ def _iso(timestamp: "datetime | str | int") -> str:
 @spark_door
 def write_stream(
     frame: "DataFrame",
-    lake: Lake,
+    lake: Engine,
     name: str,
     *,
     checkpoint: str,
@@ -161,7 +161,7 @@ def write_stream(
 
 
 def _batch_writer(
-    lake: Lake, name: str, checkpoint: str, options: dict[str, Any]
+    lake: Engine, name: str, checkpoint: str, options: dict[str, Any]
 ) -> "Callable[[DataFrame, int], None]":
     def write(batch: "DataFrame", number: int) -> None:
         app = query_id(checkpoint)

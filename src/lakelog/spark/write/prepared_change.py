@@ -9,8 +9,8 @@ from lakelog.changes.changeset import Contents
 from lakelog.changes.conflicts import Reads
 from lakelog.changes.retry import Prepared, commit_with_retries
 from lakelog.changes.staging_directory import OwnDirectory
-from lakelog.lake import Lake
 from lakelog.log.commit.outcomes import CommitResult
+from lakelog.opening.engine import Engine
 
 Result = TypeVar("Result")
 
@@ -31,11 +31,11 @@ class PreparedChange(Generic[Result]):
     directories: tuple[OwnDirectory, ...] = ()
     """With files that go if this is never committed."""
 
-    def commit(self, lake: Lake, retries: int) -> Result:
+    def commit(self, lake: Engine, retries: int) -> Result:
         """Commits it by itself."""
         return self.told(self.send(lake, retries))
 
-    def send(self, lake: Lake, retries: int) -> CommitResult | None:
+    def send(self, lake: Engine, retries: int) -> CommitResult | None:
         """Commits it by itself; None if there is nothing to commit."""
         if self.contents is None:
             return None

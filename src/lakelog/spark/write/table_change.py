@@ -15,9 +15,7 @@ from lakelog.changes.evolution import WritePlan
 from lakelog.changes.new_table import definition
 from lakelog.changes.partition_values import files_in
 from lakelog.changes.staging_directory import OwnDirectory, leases_of
-from lakelog.dataset import Dataset
 from lakelog.errors import ValidationError, Violation
-from lakelog.lake import Lake
 from lakelog.log.commit.draft import Description, Draft
 from lakelog.log.commit.files import REMOVED
 from lakelog.log.commit.outcomes import CommitResult
@@ -26,6 +24,8 @@ from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
 from lakelog.log.validation.features import unenforced_features
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.write.options import WriteOptions
@@ -79,7 +79,7 @@ class Change:
         return files_in(files, partitions, self.snapshot.state.metadata), Reads(partitions=partitions)
 
 
-def is_done(dataset: Dataset, txn: Txn | None) -> bool:
+def is_done(dataset: Table, txn: Txn | None) -> bool:
     """Whether an application's batch was committed to a table before, whatever the table is called by now."""
     if txn is None:
         return False
@@ -136,7 +136,7 @@ def defined_by(
 
 
 def commit_new(
-    lake: Lake,
+    lake: Engine,
     name: str,
     defined: tuple[Protocol, Metadata],
     location: str,
@@ -159,7 +159,7 @@ def commit_new(
 
 
 def prepare_change(
-    dataset: Dataset, change: Change, written: Harvest, options: WriteOptions, *directories: OwnDirectory
+    dataset: Table, change: Change, written: Harvest, options: WriteOptions, *directories: OwnDirectory
 ) -> PreparedChange[WriteResult]:
     """The next version, or one after it, if a race is lost that does not matter."""
     removed, reads = change.removes(written, options)

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from lakelog.changes.evolution import WritePlan, plan_overwrite
 from lakelog.changes.staging_directory import OwnDirectory
-from lakelog.dataset import Dataset
 from lakelog.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
@@ -18,10 +17,11 @@ from lakelog.errors import (
     VersionConflict,
     Violation,
 )
-from lakelog.lake import Lake
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.opening.engine import Engine
+from lakelog.opening.table import Table
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.spark import from_spark
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @spark_door
 def write_dataset(
-    lake: Lake,
+    lake: Engine,
     name: str,
     data: Any,
     mode: str = "append",
@@ -156,7 +156,7 @@ def write_dataset(
 
 
 def _create(
-    lake: Lake,
+    lake: Engine,
     name: str,
     frame: "DataFrame",
     options: WriteOptions,
@@ -186,7 +186,7 @@ def _create(
 
 
 def prepare_write(
-    dataset: Dataset, snapshot: Snapshot, frame: "DataFrame", plan: WritePlan, options: WriteOptions
+    dataset: Table, snapshot: Snapshot, frame: "DataFrame", plan: WritePlan, options: WriteOptions
 ) -> PreparedChange[WriteResult]:
     """Writes the files of an append or overwrite of a table that exists."""
     change = Change(snapshot=snapshot, plan=plan)
@@ -229,7 +229,7 @@ def _where_replaced(spark: "SparkSession", schema: pa.Schema, condition: "str | 
 
 
 def _kept(
-    spark: "SparkSession", dataset: Dataset, change: Change, files: pa.Table, where: "str | Column | None"
+    spark: "SparkSession", dataset: Table, change: Change, files: pa.Table, where: "str | Column | None"
 ) -> "DataFrame":
     """The rows of files that stay, and have to be written again, under the schema that the table will have."""
     kept = read_these(spark, dataset.location, change.snapshot, files)

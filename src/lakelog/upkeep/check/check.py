@@ -22,12 +22,12 @@ from lakelog.upkeep.check.mirror import MirrorCheck
 from lakelog.upkeep.retention import read_retention
 
 if TYPE_CHECKING:
-    from lakelog.lake import Lake
+    from lakelog.opening.engine import Engine
 
 _TRIES = 3
 
 
-def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = True) -> CheckReport:
+def check(lake: "Engine", name: str, *, repair: bool = False, deep: bool = True) -> CheckReport:
     """See ``Lake.check``."""
     table_id = lake.dataset(name).id
     findings = _rows(lake, table_id, repair=repair)
@@ -54,7 +54,7 @@ def check(lake: "Lake", name: str, *, repair: bool = False, deep: bool = True) -
     )
 
 
-def _rows(lake: "Lake", table_id: int, *, repair: bool) -> list[Finding]:
+def _rows(lake: "Engine", table_id: int, *, repair: bool) -> list[Finding]:
     found, wrong, head = _looked(lake, table_id)
     if not repair or not any(finding.mend for finding in found):
         return found
@@ -63,7 +63,7 @@ def _rows(lake: "Lake", table_id: int, *, repair: bool) -> list[Finding]:
     return [replace(each, repaired=each.mend is not None and each not in left) for each in found]
 
 
-def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], list[WrongBounds], Head]:
+def _looked(lake: "Engine", table_id: int) -> tuple[list[Finding], list[WrongBounds], Head]:
     """What is wrong with the rows. Looks again if versions expired meanwhile, of which it saw some and some not."""
     catalog = lake.committer.catalog
     first = {"table_id": table_id}
@@ -78,7 +78,7 @@ def _looked(lake: "Lake", table_id: int) -> tuple[list[Finding], list[WrongBound
     return [*found, *limited(each.finding() for each in wrong)], wrong, head
 
 
-def _mend(lake: "Lake", head: Head, wrong: Sequence[WrongBounds]) -> None:
+def _mend(lake: "Engine", head: Head, wrong: Sequence[WrongBounds]) -> None:
     """Makes the index of removed files, and what searches read, what the log says, under the table's lock."""
     committer, queries = lake.committer, lake.committer.catalog.queries
     transaction = committer.catalog.begin([head.table_id], str(uuid.uuid4()), committer.timeout)
@@ -100,7 +100,7 @@ def _mend(lake: "Lake", head: Head, wrong: Sequence[WrongBounds]) -> None:
         transaction.rollback()
 
 
-def _ahead_of_the_clock(lake: "Lake", head: Head, first: int) -> list[Finding]:
+def _ahead_of_the_clock(lake: "Engine", head: Head, first: int) -> list[Finding]:
     """Versions that a wrong clock has put into the future, where it holds the table: commit times never go back."""
     catalog = lake.committer.catalog
     with catalog.session() as session:
@@ -119,7 +119,7 @@ def _ahead_of_the_clock(lake: "Lake", head: Head, first: int) -> list[Finding]:
     ]
 
 
-def _writes(lake: "Lake", head: Head, *, repair: bool) -> list[Finding]:
+def _writes(lake: "Engine", head: Head, *, repair: bool) -> list[Finding]:
     catalog = lake.committer.catalog
     with catalog.session() as session:
         now = lake.committer.now(session)
