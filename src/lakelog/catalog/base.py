@@ -115,6 +115,12 @@ class Catalog(ABC):
     """One catalog in one database. The constructor does no I/O; ``open`` does."""
 
     dialect: ClassVar[str]
+    has_line: ClassVar[bool] = False
+    """Whether commits that take any head wait for each other by the statement ``line_up``, before they lock a row."""
+    locks_creation: ClassVar[bool] = False
+    """Whether those who give a table its name exclude each other by the statement ``lock_creation``."""
+    searches_from_oldest: ClassVar[bool] = False
+    """Whether a search is cheaper if the statement ``oldest_live`` has said where live files begin."""
     queries: Queries
     schema: str | None = None
     """The namespace of the tables, where the database has several."""

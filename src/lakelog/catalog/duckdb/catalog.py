@@ -79,6 +79,7 @@ _guard = threading.Lock()
 
 class DuckdbCatalog(Catalog):
     dialect: ClassVar[str] = "duckdb"
+    searches_from_oldest: ClassVar[bool] = True
 
     def __init__(self, path: Path, *, pool_size: int, timeout: float) -> None:
         self.queries = Queries(self.dialect, str)

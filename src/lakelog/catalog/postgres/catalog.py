@@ -64,6 +64,8 @@ _leaked: list[Any] = []
 
 class PostgresCatalog(Catalog):
     dialect: ClassVar[str] = "postgres"
+    has_line: ClassVar[bool] = True
+    locks_creation: ClassVar[bool] = True
     schema: str
 
     def __init__(self, url: str, *, schema: str, pool_size: int, timeout: float, prepare_threshold: int | None) -> None:

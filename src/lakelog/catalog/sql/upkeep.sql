@@ -204,6 +204,10 @@ SELECT f.version, f.path, f.schema_version FROM dl_add_files f
 LEFT JOIN schema_versions s ON s.table_id = f.table_id AND s.version = f.schema_version
 WHERE f.table_id = $table_id AND f.version <= $version AND s.version IS NULL ORDER BY f.version, f.path COLLATE "binary"
 
+-- name: check_pages
+-- What is wrong with the database's own files, or "ok": where it has checksums, it refuses them by itself.
+SELECT 'ok' AS message
+
 -- name: check_metadata_schemas
 SELECT m.version, m.schema_version FROM dl_metadata_updates m
 LEFT JOIN schema_versions s ON s.table_id = m.table_id AND s.version = m.schema_version

@@ -195,7 +195,7 @@ class Snapshot:
                 _check_kept(session, queries, self._head, self.version, whole=whole)
                 return found
             keys = KeyQuery(queries, plan)
-            if "oldest_live" in queries:
+            if catalog.searches_from_oldest:
                 self._oldest_live = self._oldest_live or session.fetch(queries["oldest_live"], parameters)[0]
                 parameters["oldest"] = self._oldest_live[0] or 0
             statement = queries.fill(kept_rows, columns=columns, kept=keys.sql)

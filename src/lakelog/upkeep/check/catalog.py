@@ -74,10 +74,9 @@ class _Check:
 
     def pages(self) -> Iterator[Finding]:
         """SQLite finds tables and indexes that do not agree; PostgreSQL and DuckDB have checksums."""
-        if "check_pages" in self._queries:
-            for (message,) in self._session.fetch(self._queries["check_pages"], {}):
-                if message != "ok":
-                    yield Finding(invariant=2, message=f"the SQLite file is damaged: {message}")
+        for (message,) in self._session.fetch(self._queries["check_pages"], {}):
+            if message != "ok":
+                yield Finding(invariant=2, message=f"the SQLite file is damaged: {message}")
 
     def strays(self) -> Iterator[Finding]:
         """Every row belongs to a version, and every part of a file to a file."""
