@@ -74,20 +74,6 @@ def takes(**kinds: Kind) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     return decorate
 
 
-def in_session(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Makes a function a door of Spark's where it is given a session: it raises what users of that session catch."""
-
-    @functools.wraps(function)
-    def run(*arguments: _P.args, **options: _P.kwargs) -> _R:
-        if options.get("spark") is None:
-            return function(*arguments, **options)
-        from lakelog.spark.errors import spark_door
-
-        return spark_door(function)(*arguments, **options)
-
-    return run
-
-
 def check(subject: str, given: Mapping[str, Any], kinds: Mapping[str, Kind], defaults: Mapping[str, Any]) -> None:
     """Raises ``ValidationError`` with every argument that is neither of its kind nor its default."""
     problems = [

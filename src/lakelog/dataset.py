@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, in_session, takes
+from lakelog.arguments import FLAG, INTEGER, NAMES, TEXT, takes
 from lakelog.changes.evolution import SchemaVersion
 from lakelog.changes.new_table import definition
 from lakelog.changes.redefine import replace_table
@@ -20,10 +20,12 @@ from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.scan import Scan
 from lakelog.log.snapshot.snapshot import Snapshot, milliseconds_of, moment
 from lakelog.log.state import TableMetadata
+from lakelog.sessions import in_session
 
 if TYPE_CHECKING:
     from lakelog.lake import Lake
     from lakelog.log.state import Head
+    from lakelog.mirror.status import MirrorStatus
     from lakelog.spark.dml.builder import MergeBuilder
     from lakelog.spark.dml.rewrite import ChangeResult
     from lakelog.spark.optimize.compaction import OptimizeResult
@@ -35,7 +37,7 @@ class Dataset(Definition):
     """A handle on a table. It stays valid when the table is renamed."""
 
     def __init__(self, lake: "Lake", head: "Head") -> None:
-        super().__init__(lake, head)
+        super().__init__(lake.committer, head)
         self._lake = lake
 
     def detail(self) -> DatasetDetail:
@@ -104,6 +106,20 @@ class Dataset(Definition):
             self.committer.head(session, self.id)
             rows = session.fetch(self.committer.catalog.queries["schema_history"], {"table_id": self.id})
         return [SchemaVersion.of(row) for row in rows]
+
+    @takes(set_aside=FLAG)
+    def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
+        """Publishes to ``_delta_log`` what is committed and not there yet, and a checkpoint if one is due.
+
+        ``set_aside`` first moves away whatever stands there that is not in the catalog: for when the catalog is right
+        and the files are not.
+        """
+        mirror = self._lake.mirror
+        return mirror.set_aside(self.id) if set_aside else mirror.publish(self.id)
+
+    def mirror_status(self) -> "MirrorStatus":
+        """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
+        return self._lake.mirror.status(self.id)
 
     def adopt(self) -> int:
         """Takes over commits that stand in ``_delta_log`` and not in the catalog, as the next versions; the new head.

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, OPTIONAL_TEXT, TEXT, Kind, takes
-from lakelog.changes.evolution import alter
+from lakelog.changes.evolution import WritePlan, alter, plan_write
 from lakelog.changes.properties import drop_constraint, set_properties, unset_properties
 from lakelog.changes.redefine import change_protocol, upgraded, with_feature
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.commit.outcomes import CommitResult
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.schema.evolution.alter import (
     Layout,
     add_column,
@@ -25,6 +25,7 @@ from lakelog.schema.evolution.alter import (
     set_default,
     widen_column,
 )
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.rules import constraint_key, constraints_in, expression_problem
 from lakelog.strict_json import json_problem
 
@@ -33,6 +34,25 @@ _TYPE = Kind("an Arrow type such as pyarrow.int64()", lambda value: isinstance(v
 
 class Definition(Table):
     """Columns, properties and rules for rows. ``Dataset`` has the rest."""
+
+    def plan_write(
+        self,
+        schema: Any,
+        *,
+        schema_merge: bool = False,
+        promote_types: bool = True,
+        promote_to_string: bool = False,
+        version: int | None = None,
+    ) -> WritePlan:
+        """What it takes to write data of this schema (Arrow's or Spark's) on top of the head, or of a version.
+
+        By default nothing may change the table's schema. ``schema_merge`` lets a write add columns and make them
+        nullable, ``promote_types`` with it widen them without loss, ``promote_to_string`` with it turn columns into
+        strings where nothing else holds both sides. Raises ``SchemaMismatchError`` with every difference that is not
+        allowed. Nothing is written: commit the plan's actions together with the files, and replace those that it says
+        must be rewritten.
+        """
+        return plan_write(self.snapshot(version), schema, MergeOptions(schema_merge, promote_types, promote_to_string))
 
     @takes(name=TEXT, comment=TEXT, type=_TYPE)
     def add_column(self, name: str, type: Any, *, comment: str | None = None) -> CommitResult | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, in_session, takes
+from lakelog.arguments import FLAG, INTEGER, MAPPING, NAMES, PATH, TEXT, Kind, takes
 from lakelog.catalog.base import OutcomeUnknown, Transaction
 from lakelog.catalog.deadlines import sharing
 from lakelog.catalog.name_key import name_key
@@ -30,6 +30,7 @@ from lakelog.log.validation.text import check_name
 from lakelog.opening.connect import open_engine
 from lakelog.opening.engine import Engine, name_taken
 from lakelog.schema.rules import with_rules
+from lakelog.sessions import in_session
 from lakelog.storage.locations import absolute, real
 from lakelog.strict_json import describe, is_text
 
@@ -355,7 +356,7 @@ class Lake(Engine):
         tables = sorted([table_id, *(borrowed.owners if borrowed is not None else ())])
         transaction = catalog.begin(tables, commit_id, self.committer.timeout)
         try:
-            if name is not None and "lock_creation" in queries:
+            if name is not None and catalog.locks_creation:
                 # Who creates a table takes its name first, and then locks the table that it is a clone of.
                 transaction.execute(queries["lock_creation"], {})
             self.committer.line_up(transaction, tables)

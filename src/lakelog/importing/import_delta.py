@@ -20,10 +20,10 @@ from lakelog.importing.loading import Loader, Progress, Step, commit_step, draft
 from lakelog.importing.replay import IDENTITY, Replay, identities
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import Head, TableState
+from lakelog.log.table import Table
 from lakelog.log.validation.features import supported_features
 from lakelog.log.validation.text import check_name
 from lakelog.mirror.status import STOPPED, Ledger
-from lakelog.opening.table import Table
 from lakelog.schema.mapping import MODE
 from lakelog.storage.log_store import LogStore, log_store
 from lakelog.storage.uris import root_uri

@@ -20,10 +20,10 @@ from lakelog.log.commit.committer import Committer
 from lakelog.log.commit.draft import Draft
 from lakelog.log.commit.outcomes import CommitResult, Conflict
 from lakelog.log.state import Head
+from lakelog.log.table import Table
 from lakelog.log.validation.text import check_name
 from lakelog.mirror.foreign import refuse_foreign
 from lakelog.mirror.publisher import Mirror, is_mirrored
-from lakelog.opening.table import Table
 from lakelog.storage.locations import absolute, directory_of, is_filled
 from lakelog.storage.neighbours import refuse_table_above
 from lakelog.strict_json import describe, is_text
@@ -61,7 +61,7 @@ class Engine:
 
     def handle(self, head: Head) -> Table:
         """A handle on a table whose head was read before."""
-        return Table(self, head)
+        return Table(self.committer, head)
 
     def versions(self) -> dict[str, int]:
         """The version of every dataset, all at one moment."""
@@ -117,7 +117,7 @@ class Engine:
             sources = () if source is None else (source,)
             transaction = committer.catalog.begin(sources, commit_id, committer.timeout)
             try:
-                if "lock_creation" in queries:
+                if committer.catalog.locks_creation:
                     transaction.execute(queries["lock_creation"], {})
                 taken, locations, ((now,),), ((found,),) = transaction.fetch_each(
                     (queries["table_by_name"], {"name_key": name_key(name)}),

@@ -18,8 +18,8 @@ from lakelog.strict_json import describe
 from lakelog.upkeep.retention import read_retention, set_retention
 
 if TYPE_CHECKING:
+    from lakelog.log.table import Table
     from lakelog.opening.engine import Engine
-    from lakelog.opening.table import Table
 
 _PARTS = ("column_stats", "row_groups", "partitions")
 _COMMITS = ("dl_remove_files", "dl_cdc_files", "dl_table_versions")

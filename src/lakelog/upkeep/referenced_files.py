@@ -14,8 +14,8 @@ from lakelog.storage.log_store import log_store
 from lakelog.upkeep.places import Places, key_of
 
 if TYPE_CHECKING:
+    from lakelog.log.table import Table
     from lakelog.opening.engine import Engine
-    from lakelog.opening.table import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lakelog.storage.uris import uri_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
-    from lakelog.opening.table import Table
+    from lakelog.log.table import Table
 
 MODE = "symlink_format_manifest"
 _DIRECTORY = f"_{MODE}"

@@ -29,8 +29,8 @@ from lakelog.upkeep.referenced_files import KnownFiles, known_files, refuse_over
 from lakelog.upkeep.retention import Retention, chosen_retention, read_retention, set_retention
 
 if TYPE_CHECKING:
+    from lakelog.log.table import Table
     from lakelog.opening.engine import Engine
-    from lakelog.opening.table import Table
 
 _AT_ONCE = 256
 """Files of one directory that a thread deletes together."""

@@ -212,9 +212,8 @@ class Committer:
 
     def line_up(self, transaction: Transaction, tables: Sequence[int]) -> None:
         """Waits where those wait who take any head, if they have a line of their own. Comes before several locks."""
-        queries = self.catalog.queries
-        for table_id in tables if "line_up" in queries else ():
-            transaction.execute(queries["line_up"], {"table_id": table_id})
+        for table_id in tables if self.catalog.has_line else ():
+            transaction.execute(self.catalog.queries["line_up"], {"table_id": table_id})
 
     def lock(
         self, transaction: Transaction, table_id: int, expected: int | None, *, hidden: bool = False
@@ -224,7 +223,7 @@ class Committer:
         With ``hidden``, that of a dropped one, too.
         """
         queries, key = self.catalog.queries, {"table_id": table_id, "expected": expected}
-        asked = [(queries["line_up"], {"table_id": table_id})] if expected is None and "line_up" in queries else []
+        asked = [(queries["line_up"], {"table_id": table_id})] if expected is None and self.catalog.has_line else []
         *_, rows = transaction.fetch_each(*asked, (queries["lock_head"], key))
         return self._locked(transaction, rows, table_id, expected, hidden=hidden)
 
@@ -299,7 +298,7 @@ class Committer:
         wanted = {draft.table_id: None if draft.anywhere else draft.expected for draft in drafts}
         # A vacuum of a table that files are taken over from waits until they are, or is known by then.
         expected = sorted({**dict.fromkeys(_sources(drafts)), **unchanged, **wanted}.items())
-        lines = sorted(draft.table_id for draft in drafts if draft.anywhere and "line_up" in queries)
+        lines = sorted(draft.table_id for draft in drafts if draft.anywhere and self.catalog.has_line)
         asked: list[tuple[str, dict[str, Any]]] = [(queries["line_up"], {"table_id": table_id}) for table_id in lines]
         asked += [(queries["lock_head"], {"table_id": table_id, "expected": version}) for table_id, version in expected]
         leases = _leases(drafts)

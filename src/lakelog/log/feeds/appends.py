@@ -14,7 +14,7 @@ from lakelog.log.snapshot.snapshot import Changes, milliseconds_of
 from lakelog.strict_json import describe
 
 if TYPE_CHECKING:
-    from lakelog.opening.table import Table
+    from lakelog.log.table import Table
 
 FILES_PER_TRIGGER = 1000
 """What a stream takes in one batch unless it is told: as Delta does."""

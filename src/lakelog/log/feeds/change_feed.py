@@ -25,7 +25,7 @@ from lakelog.log.state import TableMetadata, read_metadata
 from lakelog.schema.evolution.changes import changes_between
 
 if TYPE_CHECKING:
-    from lakelog.opening.table import Table
+    from lakelog.log.table import Table
 
 FEED_SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ from lakelog.log.feeds.appends import version_from
 from lakelog.log.snapshot.snapshot import milliseconds_of, moment
 
 if TYPE_CHECKING:
-    from lakelog.opening.table import Table
+    from lakelog.log.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

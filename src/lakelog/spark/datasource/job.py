@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakelog.actions import Metadata, Protocol
-from lakelog.changes.evolution import WritePlan, plan_overwrite
+from lakelog.changes.evolution import WritePlan, plan_overwrite, plan_write
 from lakelog.changes.leases import register_write
 from lakelog.changes.row_rules import RowRules
 from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.errors import DatasetNotFoundError, LakelogError
 from lakelog.log.state import TableMetadata
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.evolution.projection import missing, project
 from lakelog.schema.normalize import normalize
 from lakelog.schema.spark import from_spark
@@ -137,7 +138,7 @@ def _change(lake: Engine, dataset: Table, options: SinkOptions, schema: "StructT
     if write.overwrite_schema:
         plan = plan_overwrite(snapshot, schema, write.partition_by)
     else:
-        plan = dataset.plan_write(schema, schema_merge=options.merge_schema, version=snapshot.version)
+        plan = plan_write(snapshot, schema, MergeOptions(options.merge_schema, True, False))
     change = Change(snapshot=snapshot, plan=plan)
     check_features(change.metadata)
     check_partitioning(change.metadata, write, "partitionColumns")

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from lakelog.errors import DatasetNotFoundError
 from lakelog.log.feeds.range import FeedRange, feed_range
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.datasource.feed import feed_schema

@@ -7,8 +7,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options
 from lakelog.spark.datasource.pin import Pin, asked_changes, pinned_dataset

@@ -12,8 +12,8 @@ from lakelog.errors import ConfigurationError, LakelogError
 from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, are_partitioned_by, first_version
 from lakelog.log.feeds.change_feed import ChangeFeed
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.spark.datasource.budget import Budget
 from lakelog.spark.datasource.feed import feed_schema, feed_tasks
 from lakelog.spark.datasource.options import Door, read_options

@@ -11,7 +11,7 @@ from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.snapshot.scan import Scan
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.spark.dml.deletion_vectors import indexes_by_file
 from lakelog.spark.frames import aliased
 from lakelog.spark.predicates.analysis import condition_of, empty_frame

@@ -10,7 +10,7 @@ from lakelog.log.deletion_vectors import live_rows
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.deletion_vectors import Marked, can_be_marked, vector_metrics, wants_vectors
 from lakelog.spark.dml.history_text import shown_condition

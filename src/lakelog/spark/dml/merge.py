@@ -25,7 +25,7 @@ from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.pruning.predicate import Everything
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.spark import from_spark
 from lakelog.spark.dml.assign import Expression, assigned, expression, unqualified

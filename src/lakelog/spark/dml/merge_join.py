@@ -14,7 +14,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
 from lakelog.spark.dml.assign import Expression, expression

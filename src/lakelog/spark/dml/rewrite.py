@@ -21,7 +21,7 @@ from lakelog.log.commit.files import REMOVED
 from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.evolution.projection import project
 from lakelog.spark.dml.deletion_vectors import Marked

@@ -10,7 +10,7 @@ from lakelog.errors import ValidationError, Violation
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import CHANGE_TYPE
 from lakelog.log.snapshot.snapshot import Snapshot
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.spark.dml.affected_files import matched_files
 from lakelog.spark.dml.assign import Expression, assigned, unqualified
 from lakelog.spark.dml.deletion_vectors import can_be_marked, indexes_by_file, parted, vector_metrics, wants_vectors

@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 
 from lakelog.changes.bins import TARGET_SIZE, Sizes, packed
 from lakelog.log.snapshot.file_groups import TO_READ
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.spark.frames import session_for
 from lakelog.spark.optimize.compaction import Asked, OptimizeResult, check_rewritable, rewritten
 from lakelog.spark.write.prepared_change import PreparedChange, Result

@@ -23,9 +23,9 @@ from lakelog.log.commit.files import REMOVED, AddFiles, RemoveFiles
 from lakelog.log.snapshot.file_groups import TO_READ
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.log.table import Table
 from lakelog.log.validation.features import unenforced_features
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.leaves import leaf_columns, parse_path

@@ -17,8 +17,8 @@ from lakelog.log.pruning.predicate import Everything, Predicate
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.scan import Scan
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable, without_mapping
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import refusing, spark_door

@@ -12,7 +12,7 @@ from lakelog.errors import LakelogError, SchemaMismatchError, ValidationError, V
 from lakelog.log.commit.outcomes import CommitResult
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
-from lakelog.opening.table import Table
+from lakelog.log.table import Table
 from lakelog.schema.evolution.alter import Layout
 from lakelog.schema.evolution.assignment import assignment_problems
 from lakelog.schema.rules import Check, constraint_name_problem, constraints_in, expression_problem

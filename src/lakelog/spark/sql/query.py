@@ -15,8 +15,8 @@ from lakelog.catalog.name_key import twin_problems
 from lakelog.errors import ValidationError, Violation
 from lakelog.log.pruning.predicate import Everything, Predicate, disjunction
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.errors import refusing, spark_door

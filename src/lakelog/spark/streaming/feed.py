@@ -25,8 +25,8 @@ from lakelog.errors import DatabaseError, LakelogError
 from lakelog.log.feeds.appends import Appends, are_partitioned_by
 from lakelog.log.snapshot.file_groups import TO_READ, FileGroup
 from lakelog.log.snapshot.snapshot import Snapshot
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.schema.mapping import readable
 from lakelog.schema.spark import to_spark
 from lakelog.spark.read.manifest import MANIFEST, OPTIONS, Files, manifest_of

@@ -10,8 +10,8 @@ from lakelog.log.feeds.appends import FILES_PER_TRIGGER, Appends, first_version
 from lakelog.log.feeds.change_feed import is_kept
 from lakelog.log.feeds.columns import FEED_PROPERTY
 from lakelog.log.snapshot.snapshot import milliseconds_of, moment
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.spark.datasource.registration import register
 from lakelog.spark.errors import spark_door
 from lakelog.spark.frames import session_for

@@ -23,9 +23,9 @@ from lakelog.log.feeds.columns import feed_column_problems
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.log.table import Table
 from lakelog.log.validation.features import unenforced_features
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
 from lakelog.parquet.footers import Harvest
 from lakelog.schema.mapping import loosened, without_mapping
 from lakelog.spark.write.options import WriteOptions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lakelog.changes.evolution import WritePlan, plan_overwrite
+from lakelog.changes.evolution import WritePlan, plan_overwrite, plan_write
 from lakelog.changes.staging_directory import OwnDirectory
 from lakelog.errors import (
     DatasetExistsError,
@@ -20,8 +20,9 @@ from lakelog.errors import (
 from lakelog.log.pruning.predicate import Predicate
 from lakelog.log.snapshot.snapshot import Snapshot
 from lakelog.log.state import TableMetadata
+from lakelog.log.table import Table
 from lakelog.opening.engine import Engine
-from lakelog.opening.table import Table
+from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.evolution.projection import project
 from lakelog.schema.mapping import physical_name
 from lakelog.schema.spark import from_spark
@@ -138,20 +139,13 @@ def write_dataset(
     if retries is None and may_read(frame, dataset):
         # Rows that were made from the table are true for the version that they were made from.
         options = replace(options, retries=0)
-    head = dataset.version
-    if base_version is not None and base_version != head:
-        raise VersionConflict(name, dataset.id, base_version, head)
+    snapshot = dataset.snapshot()
+    if base_version is not None and base_version != snapshot.version:
+        raise VersionConflict(name, dataset.id, base_version, snapshot.version)
     if options.overwrite_schema:
-        plan = plan_overwrite(dataset.snapshot(base_version), frame.schema, options.partition_by)
+        plan = plan_overwrite(snapshot, frame.schema, options.partition_by)
     else:
-        plan = dataset.plan_write(
-            frame.schema,
-            schema_merge=schema_merge,
-            promote_types=promote_types,
-            promote_to_string=promote_to_string,
-            version=base_version,
-        )
-    snapshot = dataset.snapshot(plan.base_version)
+        plan = plan_write(snapshot, frame.schema, MergeOptions(schema_merge, promote_types, promote_to_string))
     return commit(prepare_write(dataset, snapshot, frame, plan, options), lake, options.retries, frame.sparkSession)
 
 

@@ -1,28 +1,23 @@
 """``Table``: a handle on a table of a catalog. ``Dataset``, which people hold, is one with more to it."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakelog.arguments import FLAG, takes
-from lakelog.changes.evolution import WritePlan, plan_write
 from lakelog.errors import ValidationError, VersionNotFoundError, Violation
 from lakelog.log.snapshot.snapshot import Changes, Commit, Snapshot, milliseconds_of, moment, read_changes
-from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.strict_json import describe, is_text
 
 if TYPE_CHECKING:
     from lakelog.catalog.base import Session
+    from lakelog.log.commit.committer import Committer
     from lakelog.log.state import Head
-    from lakelog.mirror.status import MirrorStatus
-    from lakelog.opening.engine import Engine
 
 
 class Table:
     """A handle on a table. It stays valid when the table is renamed."""
 
-    def __init__(self, engine: "Engine", head: "Head") -> None:
-        self.engine = engine
-        self.committer = engine.committer
+    def __init__(self, committer: "Committer", head: "Head") -> None:
+        self.committer = committer
         self.id = head.table_id
         self.name = head.name
         self.location = head.location
@@ -57,25 +52,6 @@ class Table:
             if version is None or version == head.version:
                 return Snapshot(self.committer, head, self.committer.states.of_head(session, head))
             return Snapshot(self.committer, head, self.committer.states.load(session, self.id, version))
-
-    def plan_write(
-        self,
-        schema: Any,
-        *,
-        schema_merge: bool = False,
-        promote_types: bool = True,
-        promote_to_string: bool = False,
-        version: int | None = None,
-    ) -> WritePlan:
-        """What it takes to write data of this schema (Arrow's or Spark's) on top of the head, or of a version.
-
-        By default nothing may change the table's schema. ``schema_merge`` lets a write add columns and make them
-        nullable, ``promote_types`` with it widen them without loss, ``promote_to_string`` with it turn columns into
-        strings where nothing else holds both sides. Raises ``SchemaMismatchError`` with every difference that is not
-        allowed. Nothing is written: commit the plan's actions together with the files, and replace those that it says
-        must be rewritten.
-        """
-        return plan_write(self.snapshot(version), schema, MergeOptions(schema_merge, promote_types, promote_to_string))
 
     def history(self, limit: int | None = None) -> list[Commit]:
         """The commits, newest first."""
@@ -114,20 +90,6 @@ class Table:
             message = f"from_version {from_version} is after to_version {last}"
             raise ValidationError("changes", [Violation("from_version", message)])
         return read_changes(self.committer, self.id, from_version, last)
-
-    @takes(set_aside=FLAG)
-    def mirror(self, *, set_aside: bool = False) -> "MirrorStatus":
-        """Publishes to ``_delta_log`` what is committed and not there yet, and a checkpoint if one is due.
-
-        ``set_aside`` first moves away whatever stands there that is not in the catalog: for when the catalog is right
-        and the files are not.
-        """
-        mirror = self.engine.mirror
-        return mirror.set_aside(self.id) if set_aside else mirror.publish(self.id)
-
-    def mirror_status(self) -> "MirrorStatus":
-        """How far ``_delta_log`` is: what is published, what is pending, and why if it does not go on."""
-        return self.engine.mirror.status(self.id)
 
     def _check(self, session: "Session", version: int, head: "Head") -> None:
         if not isinstance(version, int) or isinstance(version, bool):
