@@ -126,6 +126,8 @@ class Arena:
         """Processes that were given too little memory, of which C++ makes a crash."""
         self.findings: list[str] = []
         """Crashes, and processes that do not end."""
+        self.aborts = 0
+        """Processes that DuckDB has ended, which it does where an error of a file surprises it."""
         self._actors: dict[int, Child] = {}
         self._teams: dict[int, tuple[str, ...]] = {}
         self._numbers = itertools.count()
@@ -217,7 +219,9 @@ class Arena:
     def _end(self, number: int) -> None:
         actor = self._actors.pop(number)
         code = actor.exit_code
-        if code in CRASHES and actor.pid not in self.starved:
+        if code == -signal.SIGABRT and self.settings.backend == "duckdb":
+            self.aborts += 1
+        elif code in CRASHES and actor.pid not in self.starved:
             self.findings.append(f"actor-{number} has crashed: {signal.Signals(-code).name}")
         actor.__exit__()
 

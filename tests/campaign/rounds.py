@@ -86,6 +86,7 @@ def run_round(machine: Machine, settings: Settings, seconds: float, postgres: Se
         outcome.findings += [f"does not get on after all is well again: {name}" for name in arena.pulse()]
         arena.stop()
         outcome.findings += arena.findings
+        outcome.faults["DuckDB aborts its own process"] += arena.aborts
         arena.verify(outcome)
     outcome.seconds = time.monotonic() - began
     return outcome
