@@ -83,6 +83,31 @@ class TestOnce:
         assert read_changes(local, NAME, 1).count() == result.metrics["numDeletedRows"] == 600 - dataset.count()
 
 
+class TestClauses:
+    @pytest.mark.parametrize("properties", [{}, BY_VECTORS])
+    def test_a_clause_is_asked_of_no_row_that_it_is_not_for(
+        self, local: Lake, spark: SparkSession, properties: dict[str, str]
+    ) -> None:
+        """Neither its condition, which Spark would ask below the join, nor its values. Here it would fail for these."""
+        rows = "SELECT * FROM VALUES (1, 0, 'a'), (2, 5, 'b'), (3, 1, 'c') AS r(id, x, s)"
+        source = spark.sql("SELECT * FROM VALUES (1, 0), (9, 5) AS r(id, x)").alias("n")
+        dataset = written(local, spark.sql(rows), properties=properties)
+
+        def merge() -> Any:
+            return dataset.merge(source, "t.id = n.id", alias="t")
+
+        with setting(spark, "spark.sql.ansi.enabled", "true"):
+            merge().whenNotMatchedBySourceDelete("10 div t.x > 100").execute()
+            merge().whenNotMatchedBySourceUpdate("t.x = 5", {"s": "'u'"}).whenNotMatchedBySourceUpdate(
+                "10 div (t.x - 5) < 0", {"s": "10 div (t.x - 5)"}
+            ).execute()
+            merge().whenMatchedUpdate("10 div (t.x - 5) < 0", {"s": "'m'"}).execute()
+            merge().whenMatchedDelete("false").whenNotMatchedInsert(
+                "10 div n.x > 1", {"id": "n.id", "x": "10 div n.x"}
+            ).execute()
+        assert sorted(rows_of(local)) == [(1, 0, "m"), (2, 5, "u"), (3, 1, "-2"), (9, 2, None)]
+
+
 class TestEndedByHand:
     def test_a_merge_that_is_interrupted_leaves_nothing(
         self, local: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

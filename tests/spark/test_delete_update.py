@@ -19,10 +19,12 @@ from lakelog import (
     ValidationError,
     VersionConflict,
     read_changes,
+    read_dataset,
     write_dataset,
 )
 from lakelog.spark.dml.delete import prepare_delete
 from lakelog.spark.dml.verbs import options
+from lakelog.spark.frames import setting
 from tests.invariants import check_invariants
 from tests.spark.changing import BY_VECTORS, NAME, conditions, make, numbered, rows_of, table_of, tables, told_by_duckdb
 
@@ -126,6 +128,16 @@ class TestRows:
         assert rows_of(local) == [(0, 0), (6, 12)]
         told = read_changes(local, NAME, 2).select("id", "double", "_change_type").collect()
         assert sorted(map(tuple, told)) == [(1, 2, "update_preimage"), (6, 12, "update_postimage")]
+
+    def test_a_moment_becomes_the_text_that_the_sessions_clock_shows(self, local: Lake, spark: SparkSession) -> None:
+        rows = (
+            "SELECT 1 AS id, TIMESTAMP'2026-03-29T03:00:00Z' AS at, '' AS s, array('') AS l, struct('' AS x) AS place"
+        )
+        write_dataset(local, NAME, spark.sql(rows))
+        with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
+            local.dataset(NAME).update({"s": "at", "l": "array(at)", "place.x": "at"})
+        (found,) = read_dataset(local, NAME, columns=["s", "l", "place.x"]).collect()
+        assert tuple(found) == ("2026-03-28 23:00:00", ["2026-03-28 23:00:00"], "2026-03-28 23:00:00")
 
     def test_all_rows_can_be_updated_or_deleted(self, local: Lake, spark: SparkSession) -> None:
         dataset = make(local, spark, numbered(0, 5), numbered(5, 8))

@@ -156,6 +156,11 @@ class TestData:
         with pytest.raises(ValidationError, match="expected a Spark or pandas DataFrame or a pyarrow Table, got list"):
             write_dataset(local, NAME, [1], spark=spark)
 
+    def test_a_batch_without_rows_is_not_the_end_of_the_data(self, local: Lake, spark: SparkSession) -> None:
+        chunks = [pa.array(chunk, pa.int64()) for chunk in ([], [], [1], [], [2, 3], [])]
+        assert write_dataset(local, NAME, pa.table({"id": pa.chunked_array(chunks)}), spark=spark).rows == 3
+        assert rows(local) == [(1,), (2,), (3,)]
+
     def test_statistics_and_row_groups_are_harvested_and_prune(self, local: Lake, spark: SparkSession) -> None:
         frame = spark.range(0, 1000, numPartitions=4).withColumn("at", F.timestamp_seconds("id"))
         write_dataset(local, NAME, frame)

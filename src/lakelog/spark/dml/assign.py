@@ -109,9 +109,9 @@ def _stored(value: "Column", source: pa.DataType, field: pa.Field, old: "Column 
     """A value as a column has it. One that does not fit fails, whatever the session says of such casts."""
     if pa.types.is_struct(source) and pa.types.is_struct(field.type):
         return F.when(value.isNotNull(), F.struct(*_fields(value, source, field, old)))
-    if is_list(source) and is_list(field.type) and _may_not_fit_inside(source, field.type):
+    if is_list(source) and is_list(field.type) and _is_cast_inside(source, field.type):
         return F.transform(value, lambda each: _stored(each, source.value_type, _element(field), None))
-    if pa.types.is_map(source) and pa.types.is_map(field.type) and _may_not_fit_inside(source, field.type):
+    if pa.types.is_map(source) and pa.types.is_map(field.type) and _is_cast_inside(source, field.type):
         keys = F.transform(F.map_keys(value), lambda each: _stored(each, source.key_type, _key(field), None))
         items = F.transform(F.map_values(value), lambda each: _stored(each, source.item_type, _item(field), None))
         return F.when(value.isNotNull(), F.map_from_arrays(keys, items))
@@ -120,6 +120,8 @@ def _stored(value: "Column", source: pa.DataType, field: pa.Field, old: "Column 
         message = F.concat(F.lit("the value "), value.cast("string"), F.lit(f" does not fit column {field.name}"))
         fitting = value.try_cast(kind)
         return F.when(value.isNotNull() & fitting.isNull(), F.raise_error(message).cast(kind)).otherwise(fitting)
+    if _is_clocks_text(source, field.type):
+        return value.cast("string")
     (stored,) = column_expressions((Part(field, 0, convert_type(source, field.type)),), [value])
     return stored
 
@@ -151,8 +153,8 @@ def _item(field: pa.Field) -> pa.Field:
     return field.type.item_field.with_name(f"{field.name}.value")
 
 
-def _may_not_fit_inside(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a value somewhere inside may not fit."""
+def _is_cast_inside(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a value somewhere inside may not fit, or is a text of the session's clock."""
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         theirs = {child.name.lower(): child.type for child in source}
         both = [(theirs[child.name.lower()], child.type) for child in target if child.name.lower() in theirs]
@@ -161,8 +163,8 @@ def _may_not_fit_inside(source: pa.DataType, target: pa.DataType) -> bool:
     elif pa.types.is_map(source) and pa.types.is_map(target):
         both = [(source.key_type, target.key_type), (source.item_type, target.item_type)]
     else:
-        return _may_not_fit(source, target)
-    return any(_may_not_fit_inside(one, other) for one, other in both)
+        return _may_not_fit(source, target) or _is_clocks_text(source, target)
+    return any(_is_cast_inside(one, other) for one, other in both)
 
 
 def _may_not_fit(source: pa.DataType, target: pa.DataType) -> bool:
@@ -171,6 +173,11 @@ def _may_not_fit(source: pa.DataType, target: pa.DataType) -> bool:
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     both = all(any(is_number(kind) for is_number in numbers) for kind in (source, target))
     return both and not holds(target, source)
+
+
+def _is_clocks_text(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether an instant becomes a text: that of the session's zone, as SQL casts it. A promoted column has UTC's."""
+    return bool(pa.types.is_timestamp(source) and source.tz is not None and pa.types.is_string(target))
 
 
 def _resolved(schema: pa.Schema, name: str, what: str) -> tuple[str, ...]:

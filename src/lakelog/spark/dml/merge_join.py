@@ -44,7 +44,7 @@ COPIED, DROPPED = 0, -1
 """Actions of rows that no clause is carried out for: one of the table stays, one of the source is left out."""
 
 _TABLE, _SOURCE = "__lakelog_table", "__lakelog_source"
-_ASKED, _SAID = "__lakelog_asked", "__lakelog_said"
+_SAID = "__lakelog_said"
 _ACTS, _MATCHES, _CHOSEN = "__lakelog_acts", "__lakelog_matches", "__lakelog_chosen"
 _BY = "__lakelog_by"
 _MOST, _CLASHES = "__lakelog_most", "__lakelog_clashes"
@@ -205,21 +205,20 @@ class Join:
             return joined.dropDuplicates([ROW_FILE, ROW_INDEX]) if found.several else joined
         # By what was found where the condition may have another answer now, which takes longer; otherwise by itself.
         by_place = found.several or not self.is_steady
-        rows = self._told_by_itself(self.table(found.touched, located=located or by_place))
+        is_located = located or by_place
+        rows = self.table(found.touched, located=is_located)
         is_matched = F.col(SOURCE_ROW).isNotNull()
-        action = F.lit(COPIED)
-        for step in reversed(self.steps_for(When.NOT_MATCHED_BY_SOURCE)):
-            action = F.when(~is_matched & F.col(f"{_ASKED}_{step.number}"), step.number).otherwise(action)
         if by_place:
             one = F.max_by(F.struct(F.col(SOURCE_ROW).alias(_BY), F.col(ACTION)), F.col(ACTION) != COPIED)
             chosen = found.pairs.groupBy(ROW_FILE, ROW_INDEX).agg(one.alias(_CHOSEN))
             joined = rows.join(chosen, [ROW_FILE, ROW_INDEX], "left")
             joined = joined.join(self.source, F.col(f"{_CHOSEN}.{_BY}") == F.col(SOURCE_ROW), "left")
-            action = F.when(is_matched, F.col(f"{_CHOSEN}.{ACTION}")).otherwise(action)
+            action = F.when(is_matched, F.col(f"{_CHOSEN}.{ACTION}")).otherwise(F.lit(COPIED))
         else:
             joined = rows.join(self.source, expression(self.condition), "left")
-            action = self._matched_action(is_matched, action)
-        return joined.select("*", action.alias(ACTION))
+            action = self._matched_action(is_matched, F.lit(COPIED))
+        joined = joined.select("*", action.alias(ACTION))
+        return self._decided_alone(joined, is_located) if self._changes_unmatched else joined
 
     def _matched_action(self, is_matched: "Column", otherwise: "Column") -> "Column":
         """The action of a row by the clauses for those with a match."""
@@ -227,15 +226,34 @@ class Join:
             otherwise = F.when(is_matched & _condition(step), step.number).otherwise(otherwise)
         return otherwise
 
-    def _told_by_itself(self, rows: "DataFrame") -> "DataFrame":
-        """Rows of the table with what clauses for those without a match say of them, while no other name is around."""
-        columns = []
-        for step in self.steps_for(When.NOT_MATCHED_BY_SOURCE):
-            asked = _condition(step)
-            columns.append(asked.alias(f"{_ASKED}_{step.number}"))
-            # Where the clause is not for the row, its values may be none that can be computed.
-            columns += [F.when(asked, value).alias(_said(step, name)) for name, value in step.values.items()]
-        return rows.select("*", *columns)
+    def _decided_alone(self, joined: "DataFrame", is_located: bool) -> "DataFrame":
+        """Adds the actions of rows without a match. The source's names are gone then: in clauses for such rows the
+        same name may be the table's. So all values are columns from here on, each made of the rows that it is for."""
+        place = (ROW_FILE, ROW_INDEX) if is_located else ()
+        matched = [self._values_said(step) for step in self.steps_for(When.MATCHED)]
+        rows = self._without_source(joined, SOURCE_ROW, ACTION, *place, *(value for said in matched for value in said))
+        steps = self.steps_for(When.NOT_MATCHED_BY_SOURCE)
+        action = F.lit(COPIED)
+        for step in reversed(steps):
+            action = F.when(_condition(step), step.number).otherwise(action)
+        action = F.when(F.col(SOURCE_ROW).isNull(), action).otherwise(F.col(ACTION))
+        rows = rows.withColumn(ACTION, action)
+        return rows.select("*", *(value for step in steps for value in self._values_said(step)))
+
+    def _without_source(self, joined: "DataFrame", *besides: "str | Column") -> "DataFrame":
+        """Rows of a join as those of the table, with nothing of the source but what is named."""
+        columns = [column.alias(name) for name, column in self._old.items()]
+        return self.plain(joined.select(*columns, *self._old.values(), *besides))
+
+    def _values_said(self, step: Step) -> "list[Column]":
+        """What a clause makes of the rows for which it is carried out. Of others its values may be none."""
+        is_chosen = F.col(ACTION) == step.number
+        return [F.when(is_chosen, value).alias(_said(step, name)) for name, value in step.values.items()]
+
+    @property
+    def _changes_unmatched(self) -> bool:
+        """Whether some clause is for rows of the table without a match."""
+        return bool(self.steps_for(When.NOT_MATCHED_BY_SOURCE))
 
     def new(self, unmatched: "DataFrame") -> "DataFrame":
         """Rows of the source that match nothing, with their action, without those that no clause inserts."""
@@ -275,8 +293,8 @@ class Join:
             value = self._default(name) if is_new else old
             for step in steps:
                 if name in step.values:
-                    by_itself = step.clause.when is When.NOT_MATCHED_BY_SOURCE
-                    new = F.col(_said(step, name)) if by_itself else step.values[name]
+                    is_said = self._changes_unmatched and not is_new
+                    new = F.col(_said(step, name)) if is_said else step.values[name]
                     value = F.when(F.col(ACTION) == step.number, new).otherwise(value)
             columns.append(value.alias(name))
         return columns
@@ -322,7 +340,7 @@ class Join:
 
     def _untouched_by_source(self, files: pa.Table, numbers: Mapping[str, int]) -> set[int]:
         """Files with rows that match nothing in the source, and are changed for it."""
-        if not self.steps_for(When.NOT_MATCHED_BY_SOURCE):
+        if not self._changes_unmatched:
             return set()
         alone = self.table(files).join(self.source, expression(self.condition), "left_anti")
         found = alone.where(self._any(When.NOT_MATCHED_BY_SOURCE)).select(ROW_FILE).distinct().collect()
@@ -330,9 +348,15 @@ class Join:
 
 
 def _condition(step: Step) -> "Column":
-    return F.lit(True) if step.clause.condition is None else matches(step.clause.condition)
+    """Whether a clause is for a row, among those that it is asked of.
+
+    Spark asks a condition as early as it can, below a join also of rows that are not in its result, for which it may
+    fail. One that is not deterministic stays where it is.
+    """
+    asked = step.clause.condition
+    return F.lit(True) if asked is None else matches(asked) | (F.monotonically_increasing_id() < 0)
 
 
 def _said(step: Step, name: str) -> str:
-    """The column that has what a clause for rows without a match makes of one of theirs."""
+    """The column that has what a clause makes of one of the table's."""
     return f"{_SAID}_{step.number}_{list(step.values).index(name)}"
