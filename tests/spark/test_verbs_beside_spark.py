@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from lakelog import Lake
 from lakelog.log.pruning.predicate import Everything
-from lakelog.log.snapshot import Snapshot
+from lakelog.log.snapshot.snapshot import Snapshot
 from tests.fixtures.lakes import Place
 from tests.invariants import check_invariants
 from tests.spark.beside_spark import run
