@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import lakelog.changes.leases
-import lakelog.lake
 import lakelog.log.commit.committer
 import lakelog.log.commit.times
+import lakelog.opening.engine
 import lakelog.upkeep.clocks
 from lakelog import Lake, LakelogError
 from lakelog.actions import Txn
@@ -31,7 +31,7 @@ MODULES = (
     lakelog.log.commit.times,
     lakelog.changes.leases,
     lakelog.upkeep.clocks,
-    lakelog.lake,
+    lakelog.opening.engine,
 )
 
 
