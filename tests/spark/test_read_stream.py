@@ -225,7 +225,7 @@ KILLED = """
 import os, signal, sys
 import lakelog, lakelog.spark
 from lakelog.log.commit.committer import Committer
-from lakelog.spark import feed
+from lakelog.spark.streaming import feed
 url, root, checkpoint, step = sys.argv[1:]
 spark = lakelog.spark.session("killed", master="local[1]", config={"spark.driver.memory": "512m"})
 lake = lakelog.connect(url, root=root)

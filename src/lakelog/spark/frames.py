@@ -38,7 +38,7 @@ def frame_of(data: Any, spark: "SparkSession | None" = None) -> "DataFrame":
     # Spark's way in does not know NOT NULL inside of something that is null.
     target = [nullable(field).with_nullable(field.nullable) for field in normalize(data.schema)]
     rows = apply(project(list(data.schema), target), data)
-    if rows.num_columns:
+    if rows.num_columns and rows.num_rows:
         # Spark's reader of Arrow takes a batch without rows for the end, and those after it would be lost.
         rows = pa.Table.from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)
     # Without the schema it would take local times for instants.
