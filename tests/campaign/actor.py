@@ -20,6 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.acero
+
 from lakelog import (
     CommitOutcomeUnknown,
     Lake,
@@ -28,6 +30,7 @@ from lakelog import (
     TransactionManager,
     ValidationError,
     VersionConflict,
+    clone,
 )
 from lakelog.actions import Action, AddFile, RemoveFile, Txn
 from lakelog.changes.conflicts import Reads
@@ -44,7 +47,7 @@ from tests.campaign.journal import Pen
 from tests.fixtures.lakes import Place
 
 # Imported late, they would fail where no descriptor is left, by an error of Python's own.
-assert checkpoint, vacuum
+_IMPORTED = (checkpoint, clone, vacuum, pyarrow.acero)
 
 ROWS = 3
 """Of each file."""

@@ -22,6 +22,9 @@ GROWTH = {"megabytes": 16, "peak megabytes": 16, "descriptors": 4, "threads": 2}
 _LIVE = 200
 """Files, at most."""
 
+_FORGETFUL = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+"""A checkpoint holds every file that was removed in this time, which is a week otherwise, and needs memory for them."""
+
 
 def soak(directory: Path, *, commits: int, snapshots: int, url: str, seed: int = 1) -> dict[str, Any]:
     """Runs it on an empty catalog, and returns what it measured, with ``findings``."""
@@ -31,7 +34,7 @@ def soak(directory: Path, *, commits: int, snapshots: int, url: str, seed: int =
     findings: list[str] = []
     half: dict[str, int] = {}
     with connect(url, root=directory / "lake") as lake:
-        events = lake.create_dataset("events", pa.schema([("id", pa.int64())]))
+        events = lake.create_dataset("events", pa.schema([("id", pa.int64())]), properties=_FORGETFUL)
         writer = SqlTxnLogWriter(lake)
         live: list[str] = []
         # What each version has, in memory that is there from the start and so is no growth.
