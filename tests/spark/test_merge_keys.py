@@ -12,7 +12,7 @@ from lakelog import Dataset, Lake, read_dataset, write_dataset
 from lakelog.log.pruning.predicate import Everything
 from lakelog.spark.dml.clauses import Act, Clause, When
 from lakelog.spark.dml.merge import Merge, prepare_merge
-from lakelog.spark.dml.merge_pruning import merge_scope
+from lakelog.spark.dml.merge_pruning import merge_scope, never_fails
 from lakelog.spark.dml.verbs import options
 from lakelog.spark.frames import exact_days, setting
 from lakelog.spark.predicates.determinism import is_steady
@@ -219,3 +219,20 @@ def test_days_that_an_older_calendar_lacks_are_changed_in_every_session(
     assert spark.conf.get(CALENDAR) == calendar
     assert sorted(row.id for row in read_dataset(local, "t").collect()) == [1]
     assert sorted(row.id for row in read_dataset(local, "u").collect()) == [1, 7]
+
+
+@pytest.mark.parametrize(
+    ("condition", "harmless"),
+    [
+        ("x > 1", True),
+        ("x = 1 AND (s IS NOT NULL OR NOT b)", True),
+        ("p.y <=> 2L", True),
+        ("10 div x > 1", False),
+        ("CAST(s AS INT) = 1", False),
+        ("x + 1 > 1", False),
+        ("1 div 0 > x", False),
+    ],
+)
+def test_only_what_fails_for_no_row_may_be_asked_of_any(spark: SparkSession, condition: str, harmless: bool) -> None:
+    frame = spark.sql("SELECT 1 AS x, 's' AS s, true AS b, named_struct('y', 1L) AS p")
+    assert never_fails(frame.where(condition)) is harmless

@@ -50,7 +50,7 @@ from lakelog.spark.dml.merge_join import (
     columns_of_table,
     numbered_source,
 )
-from lakelog.spark.dml.merge_pruning import merge_scope
+from lakelog.spark.dml.merge_pruning import merge_scope, never_fails
 from lakelog.spark.dml.rewrite import (
     CHANGED,
     ChangeResult,
@@ -326,7 +326,8 @@ def _joined(
                 plan.schema, scopes[clause.when], named, old, what, partial_structs=merge.schema_evolution
             )
         asked = parsed_once(spark, clause.condition, f"condition of {what}")
-        steps.append(Step(number=number, clause=replace(clause, condition=asked), values=values))
+        harmless = asked is None or never_fails(scopes[clause.when].where(expression(asked)))
+        steps.append(Step(number=number, clause=replace(clause, condition=asked), values=values, is_harmless=harmless))
     return replace(join, steps=tuple(steps), is_steady=all(steady))
 
 

@@ -58,6 +58,8 @@ class Step:
     clause: Clause
     values: "Mapping[str, Column]"
     """By column of the table; a column that is not there stays, or is null in a row that is new."""
+    is_harmless: bool
+    """Whether the clause's condition can be asked of any row without failing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +356,9 @@ def _condition(step: Step) -> "Column":
     fail. One that is not deterministic stays where it is.
     """
     asked = step.clause.condition
-    return F.lit(True) if asked is None else matches(asked) | (F.monotonically_increasing_id() < 0)
+    if asked is None:
+        return F.lit(True)
+    return matches(asked) if step.is_harmless else matches(asked) | (F.monotonically_increasing_id() < 0)
 
 
 def _said(step: Step, name: str) -> str:

@@ -130,6 +130,23 @@ def _is_harmless(expression: Any, theirs: Any) -> bool:
     return True
 
 
+def never_fails(filtered: "DataFrame") -> bool:
+    """Whether the condition of a filter fails for no row, as far as Spark shows its analysis; Spark Connect does not."""
+    if is_connect(filtered.sparkSession):
+        return False
+    plan = filtered._jdf.queryExecution().analyzed()
+    if plan.getClass().getSimpleName() != "Filter":
+        return False
+    pending = [plan.condition()]
+    while pending:
+        each = _uncast(pending.pop())
+        if each.getClass().getSimpleName() not in (*_HARMLESS, "Literal"):
+            return False
+        children = each.children()
+        pending += [children.apply(index) for index in range(children.size())]
+    return True
+
+
 def _conjuncts(condition: Any) -> list[Any]:
     if condition.getClass().getSimpleName() != "And":
         return [condition]
