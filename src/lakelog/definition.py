@@ -27,6 +27,7 @@ from lakelog.schema.evolution.alter import (
 )
 from lakelog.schema.evolution.merge import MergeOptions
 from lakelog.schema.rules import constraint_key, constraints_in, expression_problem
+from lakelog.sessions import in_session
 from lakelog.strict_json import json_problem
 
 _TYPE = Kind("an Arrow type such as pyarrow.int64()", lambda value: isinstance(value, pa.DataType))
@@ -120,6 +121,7 @@ class Definition(Table):
         change = partial(unset_properties, names=names, if_exists=if_exists)
         return self._alter("UNSET TBLPROPERTIES", parameters, change)
 
+    @in_session
     @takes(column=TEXT)
     def set_default(self, column: str, expression: str, *, spark: Any = None) -> CommitResult | None:
         """Gives a column a default: the value that it has in rows which are written without it from now on.

@@ -95,6 +95,10 @@ FOUND: dict[str, tuple[type[LakelogError], Callable[[SparkSession, Lake, LakeTab
         DatasetNotFoundError,
         lambda spark, lake, t: dropped(lake, t).dataset.replace(read_schema(spark), spark=spark),
     ),
+    "Dataset.set_default": (
+        DatasetNotFoundError,
+        lambda spark, lake, t: dropped(lake, t).dataset.set_default("id", "1", spark=spark),
+    ),
     "Lake.create_dataset": (
         DatasetExistsError,
         lambda spark, lake, t: lake.create_dataset("T", read_schema(spark), spark=spark),
@@ -189,6 +193,7 @@ WRONG: dict[str, Callable[[Any, Any, Any], object]] = {
         "c", "id > 0", retries="1", spark=spark
     ),
     "Dataset.replace, spark": lambda spark, lake, table: table.dataset.replace(read_schema(spark), spark=5),
+    "Dataset.set_default, spark": lambda spark, lake, table: table.dataset.set_default("id", "1", spark=5),
     "Lake.create_dataset, spark": lambda spark, lake, table: lake.create_dataset("n", read_schema(spark), spark=5),
     "read_changes, spark": lambda spark, lake, table: read_changes(lake, "t", 0, spark=5),
     "read_stream, spark": lambda spark, lake, table: read_stream(lake, "t", checkpoint="x", spark=5),

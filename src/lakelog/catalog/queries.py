@@ -39,9 +39,6 @@ class Queries:
         self._ready: dict[str, str] = {}
         self._filled: dict[str, str] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._source
-
     def __getitem__(self, name: str) -> str:
         ready = self._ready.get(name)
         if ready is None:
