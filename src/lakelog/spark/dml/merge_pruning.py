@@ -131,7 +131,7 @@ def _is_harmless(expression: Any, theirs: Any) -> bool:
 
 
 def never_fails(filtered: "DataFrame") -> bool:
-    """Whether the condition of a filter fails for no row, as far as Spark shows its analysis; Spark Connect does not."""
+    """Whether a filter fails for no row, as Spark has analysed it, which Spark Connect does not show."""
     if is_connect(filtered.sparkSession):
         return False
     plan = filtered._jdf.queryExecution().analyzed()
