@@ -71,8 +71,9 @@ class Changes:
             lambda now: now.with_rows(rows),
         )
 
-    def replace_partitions(self, state: State) -> Change:
-        rows = self.rows(state, 2)
+    def replace_partitions(self, state: State, rows: Sequence[Row] | None = None) -> Change:
+        """By some rows, unless they are given."""
+        rows = self.rows(state, 2) if rows is None else rows
         options: dict[str, Any] = {"partition_overwrite_mode": "dynamic", "retries": 10}
         return Change(
             f"overwrite the partitions of {rows}",

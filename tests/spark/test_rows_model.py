@@ -126,10 +126,13 @@ def deck(history: History, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[],
     first = history.random.randrange(len(history.tables))
     names = list(history.tables)
     steps = [partial(verb, names[(first + number) % len(names)]) for number, verb in enumerate(verbs)]
-    # What partitions are the same depends on their type, which each table has another one of.
-    for name in names:
-        steps.insert(history.random.randrange(len(steps)), partial(changed(changes.replace_partitions), name))
-    return steps
+    # While every edge is there: of two neighbours one is written again, and the other must stay.
+    return [*(partial(every_other_edge, history, name) for name in names), *steps]
+
+
+def every_other_edge(history: History, name: str) -> None:
+    state = history.now(name)
+    history.do(name, history.changes.replace_partitions(state, every_edge(history, state)[::2]))
 
 
 def found_by(history: History, key: Key, name: str) -> None:
